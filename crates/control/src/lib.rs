@@ -1,0 +1,1 @@
+//! Requests, responses, errors and configuration shared by the daemon and its clients.

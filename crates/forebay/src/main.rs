@@ -1,0 +1,3 @@
+//! The forebay daemon and command line.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! BPF programs and maps, netlink, feature probes.

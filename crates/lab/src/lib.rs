@@ -1,0 +1,1 @@
+//! Hosts in network namespaces with real traffic: tests, demo, benchmarks.

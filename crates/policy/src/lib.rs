@@ -1,0 +1,1 @@
+//! Pure decisions: state, time and an observation in, a decision out.

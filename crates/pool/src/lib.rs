@@ -1,0 +1,1 @@
+//! Frames of packet memory: ownership, free lists, per-port accounts.

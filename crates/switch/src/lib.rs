@@ -1,0 +1,1 @@
+//! Ports, workers, the burst loop, forwarding and counters.

@@ -1,0 +1,1 @@
+//! Bytes to headers and back: Ethernet, VLAN, IP, checksums.

@@ -1,0 +1,1 @@
+//! AF_XDP rings and sockets, and the packet socket that transmits.
