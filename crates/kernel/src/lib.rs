@@ -1,1 +1,4 @@
 //! BPF programs and maps, netlink, feature probes.
+
+pub mod netlink;
+pub mod probe;

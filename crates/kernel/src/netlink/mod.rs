@@ -1,0 +1,1 @@
+//! Links, their events and their features, over netlink.

@@ -1,0 +1,1 @@
+//! What this machine can do for the switch, found by trying.
