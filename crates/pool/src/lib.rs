@@ -1,1 +1,20 @@
-//! Frames of packet memory: ownership, free lists, per-port accounts.
+//! Frames of packet memory: who owns them, where the free ones lie, how a packet is made of them.
+//!
+//! The rule this crate keeps: a frame is in exactly one place. [`Frame`] is move-only, so a program that
+//! compiles cannot hold one twice; the kernel's rings take frames by value and give them back by value.
+//!
+//! ```text
+//!   Arena (one mapping) ──► Pool (free frames, shared) ⇄ Magazine (a worker's own) ⇄ rings, Burst
+//! ```
+
+mod arena;
+mod burst;
+mod frame;
+mod magazine;
+mod store;
+
+pub use arena::{Arena, ArenaError, FrameSize};
+pub use burst::{Burst, MAX_SEGMENTS_PER_PACKET, PacketSegments, Segment};
+pub use frame::Frame;
+pub use magazine::Magazine;
+pub use store::Pool;

@@ -1,0 +1,234 @@
+//! The memory that frames are cut from. One of the two files of this crate's unsafe code.
+
+use std::num::NonZeroU32;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::Frame;
+
+/// Size of a frame in bytes; what the kernel calls a chunk.
+///
+/// AF_XDP in aligned mode takes powers of two from 2048 to the page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSize(u32);
+
+impl FrameSize {
+    /// Half a page: a standard Ethernet packet fits in one frame.
+    pub const B2048: Self = Self(2048);
+    /// A page.
+    pub const B4096: Self = Self(4096);
+
+    /// Checks `bytes`.
+    ///
+    /// # Errors
+    /// [`ArenaError::FrameSize`] for anything but 2048 and 4096.
+    pub const fn new(bytes: u32) -> Result<Self, ArenaError> {
+        match bytes {
+            2048 => Ok(Self::B2048),
+            4096 => Ok(Self::B4096),
+            _ => Err(ArenaError::FrameSize { bytes }),
+        }
+    }
+
+    /// The size in bytes.
+    pub const fn bytes(self) -> u32 {
+        self.0
+    }
+}
+
+/// Why an arena could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// The caller asked for a size that AF_XDP does not take.
+    #[error("frame size {bytes} is not offered; use 2048 or 4096")]
+    FrameSize {
+        /// What was asked for.
+        bytes: u32,
+    },
+    /// The kernel refused the mapping; fewer frames or more memory help.
+    #[error("no memory for {frames} frames of {frame_size} bytes: {source}")]
+    Map {
+        /// Frames asked for.
+        frames: u32,
+        /// Bytes of one.
+        frame_size: u32,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// One anonymous mapping, cut into frames of equal size.
+///
+/// The bytes of a frame are reached only through its [`Frame`], so there are never two ways to the same bytes.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    frames: u32,
+    frame_size: FrameSize,
+    id: u32,
+}
+
+// SAFETY: the mapping is owned by the arena and unmapped once, on drop. Its bytes are reached only through
+// `bytes` and `bytes_mut`, whose `&Frame` and `&mut Frame` arguments carry the usual aliasing rules across threads.
+unsafe impl Send for Arena {}
+// SAFETY: as above; the arena itself has no interior state that changes.
+unsafe impl Sync for Arena {}
+
+static NEXT_ARENA: AtomicU32 = AtomicU32::new(1);
+
+impl Arena {
+    /// Maps memory for `frames` frames and returns it with all the frames there will ever be of it.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the kernel refuses.
+    pub fn new(frames: NonZeroU32, frame_size: FrameSize) -> Result<(Self, Vec<Frame>), ArenaError> {
+        let frames = frames.get();
+        let bytes = frames as usize * frame_size.bytes() as usize;
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            let source = std::io::Error::last_os_error();
+            return Err(ArenaError::Map { frames, frame_size: frame_size.bytes(), source });
+        }
+        let base = NonNull::new(address.cast()).expect("mmap never returns the null page unasked");
+        let id = NEXT_ARENA.fetch_add(1, Ordering::Relaxed);
+        let arena = Self { base, frames, frame_size, id };
+        let all = (0..frames).map(|index| Frame::new(id, index)).collect();
+        Ok((arena, all))
+    }
+
+    /// Start of the mapping, to register with the kernel.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length of the mapping in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.frames as usize * self.frame_size.bytes() as usize
+    }
+
+    /// How many frames there are.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Size of one frame.
+    pub fn frame_size(&self) -> FrameSize {
+        self.frame_size
+    }
+
+    /// `len` bytes of `frame` from `offset`; packet path.
+    ///
+    /// # Panics
+    /// When the frame is of another arena or the range leaves the frame: both are bugs of the caller.
+    #[inline]
+    pub fn bytes<'a>(&'a self, frame: &'a Frame, offset: u16, len: u16) -> &'a [u8] {
+        let start = self.locate(frame, offset, len);
+        // SAFETY: `locate` checked that the range lies in this mapping and inside the frame; `&Frame` proves that
+        // no one else holds the frame, so nobody writes to it while the slice lives.
+        unsafe { std::slice::from_raw_parts(start, usize::from(len)) }
+    }
+
+    /// Like [`Arena::bytes`], to write.
+    ///
+    /// # Panics
+    /// As [`Arena::bytes`].
+    #[inline]
+    pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame, offset: u16, len: u16) -> &'a mut [u8] {
+        let start = self.locate(frame, offset, len);
+        // SAFETY: as in `bytes`; `&mut Frame` proves that no other slice of this frame exists.
+        unsafe { std::slice::from_raw_parts_mut(start, usize::from(len)) }
+    }
+
+    /// Takes back a frame that the kernel returned by its address: any byte of the frame names it.
+    ///
+    /// Returns the frame and the offset of `address` inside it, or `None` when the address lies outside the arena.
+    ///
+    /// # Safety
+    /// The frame must have been given up through [`Frame::into_address`] and not been taken back since.
+    #[inline]
+    pub unsafe fn frame_at(&self, address: u64) -> Option<(Frame, u16)> {
+        let size = u64::from(self.frame_size.bytes());
+        let index = u32::try_from(address / size).ok().filter(|index| *index < self.frames)?;
+        Some((Frame::new(self.id, index), (address % size) as u16))
+    }
+
+    #[inline]
+    fn locate(&self, frame: &Frame, offset: u16, len: u16) -> *mut u8 {
+        assert_eq!(frame.arena(), self.id, "frame of another arena");
+        let size = self.frame_size.bytes();
+        assert!(u32::from(offset) + u32::from(len) <= size, "range leaves the frame");
+        let start = frame.index() as usize * size as usize + usize::from(offset);
+        // SAFETY: index < frames for every frame of this arena, and offset < size, so `start` is inside the mapping.
+        unsafe { self.base.as_ptr().add(start) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length and is unmapped only here.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len_bytes()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> (Arena, Vec<Frame>) {
+        Arena::new(NonZeroU32::new(4).expect("not zero"), FrameSize::B2048).expect("8 KiB of memory")
+    }
+
+    #[test]
+    fn frames_do_not_overlap() {
+        let (arena, mut frames) = small();
+        for (n, frame) in frames.iter_mut().enumerate() {
+            arena.bytes_mut(frame, 0, 2048).fill(n as u8);
+        }
+        for (n, frame) in frames.iter().enumerate() {
+            assert!(arena.bytes(frame, 0, 2048).iter().all(|byte| *byte == n as u8));
+        }
+    }
+
+    #[test]
+    fn an_address_anywhere_in_a_frame_names_it() {
+        let (arena, mut frames) = small();
+        let address = frames.remove(2).into_address(2048);
+        // SAFETY: the frame was given up on the line above.
+        let (frame, offset) = unsafe { arena.frame_at(address + 300) }.expect("inside the arena");
+        assert_eq!((frame.index(), offset), (2, 300));
+    }
+
+    #[test]
+    fn an_address_beyond_the_arena_names_nothing() {
+        let (arena, _frames) = small();
+        // SAFETY: no frame is created for an address outside.
+        assert!(unsafe { arena.frame_at(4 * 2048) }.is_none());
+        // SAFETY: as above.
+        assert!(unsafe { arena.frame_at(u64::MAX) }.is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "frame of another arena")]
+    fn a_frame_opens_only_its_own_arena() {
+        let (_first, mut frames) = small();
+        let (second, _) = small();
+        second.bytes_mut(&mut frames[0], 0, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "range leaves the frame")]
+    fn a_range_may_not_leave_its_frame() {
+        let (arena, frames) = small();
+        arena.bytes(&frames[3], 2000, 49);
+    }
+}

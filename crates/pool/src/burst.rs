@@ -1,0 +1,139 @@
+//! The packets of one turn: what a worker received and has not yet dealt with.
+
+use crate::Frame;
+
+/// Frames that one packet may span: the kernel's limit for AF_XDP multi-buffer (`MAX_SKB_FRAGS` + 1).
+pub const MAX_SEGMENTS_PER_PACKET: usize = 18;
+
+/// One frame's worth of a packet.
+#[derive(Debug)]
+pub struct Segment {
+    /// Where the bytes are.
+    pub frame: Frame,
+    /// Where in the frame they start, in bytes.
+    pub offset: u16,
+    /// How many they are.
+    pub len: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    first: u32,
+    segments: u16,
+    len_bytes: u32,
+}
+
+/// A bounded list of packets, each of one or more [`Segment`]s. Allocates only when it is made.
+#[derive(Debug)]
+pub struct Burst {
+    segments: Vec<Segment>,
+    packets: Vec<Extent>,
+    budget: usize,
+}
+
+/// The segments of one packet, first bytes first. Never empty.
+pub type PacketSegments<'a> = &'a [Segment];
+
+impl Burst {
+    /// An empty burst that takes up to `budget` packets.
+    pub fn new(budget: usize) -> Self {
+        Self {
+            segments: Vec::with_capacity(budget * MAX_SEGMENTS_PER_PACKET),
+            packets: Vec::with_capacity(budget),
+            budget,
+        }
+    }
+
+    /// Packets in the burst.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there is no packet.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Whether the budget is used up.
+    pub fn is_full(&self) -> bool {
+        self.packets.len() == self.budget
+    }
+
+    /// Adds a frame to the packet that is being put together; `last` closes the packet.
+    ///
+    /// A packet that grows beyond [`MAX_SEGMENTS_PER_PACKET`] is closed there; what follows starts another.
+    pub fn push(&mut self, segment: Segment, last: bool) {
+        let closed = self.closed_segments();
+        self.segments.push(segment);
+        let open = &self.segments[closed..];
+        if last || open.len() == MAX_SEGMENTS_PER_PACKET {
+            let len_bytes = open.iter().map(|segment| u32::from(segment.len)).sum();
+            self.packets.push(Extent { first: closed as u32, segments: open.len() as u16, len_bytes });
+        }
+    }
+
+    /// The segments of packet `index`.
+    #[inline]
+    pub fn packet(&self, index: usize) -> PacketSegments<'_> {
+        let extent = self.packets[index];
+        let first = extent.first as usize;
+        &self.segments[first..first + usize::from(extent.segments)]
+    }
+
+    /// The segments of packet `index`, to write.
+    pub fn packet_mut(&mut self, index: usize) -> &mut [Segment] {
+        let extent = self.packets[index];
+        let first = extent.first as usize;
+        &mut self.segments[first..first + usize::from(extent.segments)]
+    }
+
+    /// Length of packet `index` in bytes.
+    #[inline]
+    pub fn len_bytes(&self, index: usize) -> u32 {
+        self.packets[index].len_bytes
+    }
+
+    /// Empties the burst and yields its frames.
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Frame> + '_ {
+        self.packets.clear();
+        self.segments.drain(..).map(|segment| segment.frame)
+    }
+
+    fn closed_segments(&self) -> usize {
+        self.packets.last().map_or(0, |extent| extent.first as usize + usize::from(extent.segments))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(index: u32, len: u16) -> Segment {
+        Segment { frame: Frame::new(1, index), offset: 256, len }
+    }
+
+    #[test]
+    fn a_packet_spans_the_frames_up_to_its_last() {
+        let mut burst = Burst::new(4);
+        burst.push(segment(0, 100), true);
+        burst.push(segment(1, 1792), false);
+        burst.push(segment(2, 8), true);
+        assert_eq!(burst.len(), 2);
+        assert_eq!((burst.packet(0).len(), burst.len_bytes(0)), (1, 100));
+        assert_eq!((burst.packet(1).len(), burst.len_bytes(1)), (2, 1800));
+        let frames: Vec<_> = burst.drain().map(|frame| frame.index()).collect();
+        assert_eq!(frames, [0, 1, 2]);
+        assert!(burst.is_empty());
+    }
+
+    #[test]
+    fn a_packet_without_end_is_cut() {
+        let mut burst = Burst::new(4);
+        for index in 0..20 {
+            burst.push(segment(index, 1), false);
+        }
+        assert_eq!(burst.len(), 1);
+        assert_eq!(burst.packet(0).len(), MAX_SEGMENTS_PER_PACKET);
+        assert_eq!(burst.drain().len(), 20, "frames of the open rest are not forgotten");
+    }
+}
