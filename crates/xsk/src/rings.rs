@@ -1,0 +1,170 @@
+//! The four rings as the rest of the program sees them: frames in, frames out.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use forebay_pool::{Arena, Burst, Frame, Segment};
+
+use crate::ring::{Consumer, Producer};
+use crate::sys;
+
+/// `XDP_PKT_CONTD`, include/uapi/linux/if_xdp.h: the packet goes on in the next descriptor.
+const CONTINUED: u32 = 1;
+
+/// Free frames for the kernel to receive into. One for each (netdev, queue); one thread posts.
+pub struct FillRing {
+    ring: Producer<u64>,
+    arena: Arc<Arena>,
+}
+
+impl FillRing {
+    pub(crate) fn new(ring: Producer<u64>, arena: Arc<Arena>) -> Self {
+        Self { ring, arena }
+    }
+
+    /// Frames that can be posted now; packet path.
+    #[inline]
+    pub fn free_slots(&mut self) -> u32 {
+        self.ring.free(u32::MAX)
+    }
+
+    /// Posts a frame; the kernel sees it after [`FillRing::publish`]. Packet path.
+    ///
+    /// # Errors
+    /// The ring is full and the frame comes back.
+    #[inline]
+    pub fn post(&mut self, frame: Frame) -> Result<(), Frame> {
+        if self.ring.free(1) == 0 {
+            return Err(frame);
+        }
+        let posted = self.ring.push(frame.into_address(self.arena.frame_size().bytes()));
+        debug_assert!(posted, "a slot was free");
+        Ok(())
+    }
+
+    /// Shows the kernel what was posted.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.ring.publish();
+    }
+
+    /// Whether the driver sleeps until it is called (zero-copy drivers only).
+    pub fn needs_wakeup(&self) -> bool {
+        self.ring.needs_wakeup()
+    }
+
+    /// Frames posted that the kernel has not taken yet.
+    pub fn occupancy(&self) -> u32 {
+        self.ring.occupancy()
+    }
+}
+
+/// Packets that the kernel received for one socket.
+pub struct RxRing {
+    ring: Consumer<libc::xdp_desc>,
+    arena: Arc<Arena>,
+    bad_descriptors: u64,
+}
+
+impl RxRing {
+    pub(crate) fn new(ring: Consumer<libc::xdp_desc>, arena: Arc<Arena>) -> Self {
+        Self { ring, arena, bad_descriptors: 0 }
+    }
+
+    /// Moves packets into `burst` until it is full or the ring empty; packet path. Returns how many.
+    #[inline]
+    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        while !burst.is_full() {
+            let Some(descriptor) = self.ring.pop() else { break };
+            let last = descriptor.options & CONTINUED == 0;
+            match self.segment(&descriptor) {
+                Some(segment) => burst.push(segment, last),
+                None => self.bad_descriptors += 1,
+            }
+        }
+        self.ring.release();
+        burst.len() - before
+    }
+
+    /// Descriptors that wait to be received: frames that the ring holds.
+    pub fn occupancy(&self) -> u32 {
+        self.ring.occupancy()
+    }
+
+    /// Descriptors that pointed outside the arena; each is a bug of the kernel's and loses its frame.
+    pub fn bad_descriptors(&self) -> u64 {
+        self.bad_descriptors
+    }
+
+    #[inline]
+    fn segment(&self, descriptor: &libc::xdp_desc) -> Option<Segment> {
+        let room = self.arena.frame_size().bytes();
+        // SAFETY: the kernel puts only frames into an RX ring that it took from the fill ring of the same UMEM
+        // (net/xdp/xsk.c, Linux 6.12), each once.
+        let (frame, offset) = unsafe { self.arena.frame_at(descriptor.addr) }?;
+        let len = descriptor.len.min(room.saturating_sub(u32::from(offset))) as u16;
+        Some(Segment { frame, offset, len })
+    }
+}
+
+/// Frames to be sent by the kernel.
+pub struct TxRing {
+    ring: Producer<libc::xdp_desc>,
+    arena: Arc<Arena>,
+}
+
+impl TxRing {
+    pub(crate) fn new(ring: Producer<libc::xdp_desc>, arena: Arc<Arena>) -> Self {
+        Self { ring, arena }
+    }
+
+    /// Queues `segment` as a whole packet; packet path. It goes out after [`TxRing::kick`].
+    ///
+    /// # Errors
+    /// The ring is full and the segment comes back.
+    pub fn send(&mut self, segment: Segment) -> Result<(), Segment> {
+        if self.ring.free(1) == 0 {
+            return Err(segment);
+        }
+        let Segment { frame, offset, len } = segment;
+        let addr = frame.into_address(self.arena.frame_size().bytes()) + u64::from(offset);
+        let queued = self.ring.push(libc::xdp_desc { addr, len: u32::from(len), options: 0 });
+        debug_assert!(queued, "a slot was free");
+        Ok(())
+    }
+
+    /// Makes the kernel send what was queued on `socket`; in copy mode at most 32 packets a call.
+    pub fn kick(&mut self, socket: BorrowedFd<'_>) {
+        self.ring.publish();
+        sys::kick(socket);
+    }
+
+    /// Packets queued that the kernel has not taken.
+    pub fn occupancy(&self) -> u32 {
+        self.ring.occupancy()
+    }
+}
+
+/// Frames that the kernel has sent. One for each (netdev, queue); one thread reclaims.
+pub struct CompletionRing {
+    ring: Consumer<u64>,
+    arena: Arc<Arena>,
+}
+
+impl CompletionRing {
+    pub(crate) fn new(ring: Consumer<u64>, arena: Arc<Arena>) -> Self {
+        Self { ring, arena }
+    }
+
+    /// Takes back one sent frame; packet path.
+    pub fn reclaim(&mut self) -> Option<Frame> {
+        let address = self.ring.pop()?;
+        self.ring.release();
+        // SAFETY: the kernel completes each address of the TX ring once (net/xdp/xsk.c, Linux 6.12).
+        unsafe { self.arena.frame_at(address) }.map(|(frame, _)| frame)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The test plays the kernel's part on rings over heap memory.
+
+use std::num::NonZeroU32;
+
+use forebay_pool::FrameSize;
+
+use super::*;
+use crate::ring::tests::HeapRing;
+
+const FRAMES: u32 = 8;
+
+fn arena() -> (Arc<Arena>, Vec<Frame>) {
+    let (arena, frames) =
+        Arena::new(NonZeroU32::new(FRAMES).expect("not zero"), FrameSize::B2048).expect("16 KiB of memory");
+    (Arc::new(arena), frames)
+}
+
+/// `libc::xdp_desc` has no `Default`; the heap ring wants one.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Descriptor(libc::xdp_desc);
+
+impl Default for Descriptor {
+    fn default() -> Self {
+        Self(libc::xdp_desc { addr: 0, len: 0, options: 0 })
+    }
+}
+
+fn rx(arena: &Arc<Arena>) -> (Producer<Descriptor>, RxRing) {
+    let ring = HeapRing::<Descriptor>::new(8, u32::MAX - 3);
+    let memory = ring.memory();
+    let ours = crate::ring::RingMemory {
+        producer: memory.producer,
+        consumer: memory.consumer,
+        flags: memory.flags,
+        entries: memory.entries.cast(),
+        size: memory.size,
+        _owner: memory._owner,
+    };
+    (Producer::new(ring.memory()), RxRing::new(Consumer::new(ours), Arc::clone(arena)))
+}
+
+fn descriptor(frame: u64, len: u32, options: u32) -> Descriptor {
+    Descriptor(libc::xdp_desc { addr: frame * 2048 + 256, len, options })
+}
+
+#[test]
+fn a_posted_frame_comes_back_as_a_packet() {
+    let (arena, mut frames) = arena();
+    let ring = HeapRing::<u64>::new(4, u32::MAX);
+    let (producer, mut kernel_fill) = ring.ends();
+    let mut fill = FillRing::new(producer, Arc::clone(&arena));
+    let (mut kernel_rx, mut rx) = rx(&arena);
+
+    fill.post(frames.remove(5)).expect("room for four");
+    assert_eq!(kernel_fill.pop(), None, "not before it is published");
+    fill.publish();
+    assert_eq!(kernel_fill.pop(), Some(5 * 2048));
+    kernel_rx.push(descriptor(5, 60, 0));
+    kernel_rx.publish();
+
+    let mut burst = Burst::new(64);
+    assert_eq!(rx.receive(&mut burst), 1);
+    let [segment] = burst.packet(0) else { panic!("one segment") };
+    assert_eq!((segment.frame.index(), segment.offset, segment.len), (5, 256, 60));
+}
+
+#[test]
+fn a_full_fill_ring_returns_the_frame() {
+    let (arena, frames) = arena();
+    let ring = HeapRing::<u64>::new(4, u32::MAX - 1);
+    let mut fill = FillRing::new(ring.ends().0, arena);
+    let refused: Vec<_> = frames.into_iter().filter_map(|frame| fill.post(frame).err()).collect();
+    assert_eq!(refused.len(), 4);
+    assert_eq!(fill.free_slots(), 0);
+}
+
+#[test]
+fn a_jumbo_packet_is_one_packet_of_several_segments() {
+    let (arena, _kernel_holds) = arena();
+    let (mut kernel, mut rx) = rx(&arena);
+    kernel.push(descriptor(0, 1792, 1));
+    kernel.push(descriptor(1, 1792, 1));
+    kernel.push(descriptor(2, 100, 0));
+    kernel.push(descriptor(3, 60, 0));
+    kernel.publish();
+    let mut burst = Burst::new(64);
+    assert_eq!(rx.receive(&mut burst), 2);
+    assert_eq!((burst.packet(0).len(), burst.len_bytes(0)), (3, 3684));
+    assert_eq!(burst.len_bytes(1), 60);
+}
+
+#[test]
+fn a_budget_is_kept_and_the_rest_waits() {
+    let (arena, _kernel_holds) = arena();
+    let (mut kernel, mut rx) = rx(&arena);
+    for frame in 0..5 {
+        kernel.push(descriptor(frame, 60, 0));
+    }
+    kernel.publish();
+    let mut burst = Burst::new(3);
+    assert_eq!(rx.receive(&mut burst), 3);
+    assert_eq!(rx.occupancy(), 2);
+}
+
+#[test]
+fn a_descriptor_outside_the_arena_is_counted_and_costs_nothing_else() {
+    let (arena, _kernel_holds) = arena();
+    let (mut kernel, mut rx) = rx(&arena);
+    kernel.push(descriptor(u64::from(FRAMES), 60, 0));
+    kernel.push(descriptor(1, 4000, 0));
+    kernel.publish();
+    let mut burst = Burst::new(64);
+    assert_eq!(rx.receive(&mut burst), 1);
+    assert_eq!(rx.bad_descriptors(), 1);
+    assert_eq!(burst.len_bytes(0), 1792, "a length never leaves its frame");
+}
