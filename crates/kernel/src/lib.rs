@@ -1,4 +1,20 @@
-//! BPF programs and maps, netlink, feature probes.
+//! The kernel's side of the switch: BPF programs and their maps, the collector, netlink, feature probes.
+//!
+//! The rule this crate keeps: it detaches only what it attached. Everything it makes hangs on a file descriptor or on
+//! the private network namespace, so that it goes away with the process, however that ends.
 
+mod counters;
+mod datapath;
+mod error;
+mod layout;
+mod link;
 pub mod netlink;
+mod object;
 pub mod probe;
+
+pub use counters::KernelCounters;
+pub use datapath::{Datapath, grace_period};
+pub use error::DatapathError;
+pub use layout::PortConfig;
+pub use link::{NetdevLink, program_name};
+pub use object::DatapathOptions;

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the kernel programs and the daemon agree on. The daemon's side is
+ * crates/kernel/src/layout.rs; a test holds the two against each other through
+ * the BTF of the compiled object.
+ */
+#ifndef FOREBAY_H
+#define FOREBAY_H
+
+#include <linux/types.h>
+
+/* First four bytes below a packet that an XDP port hands to the collector. */
+#define PORT_MARK_MAGIC 0x46427071u
+
+/* What the programs know of the collector from the start. */
+struct settings {
+	__u32 collector_ifindex; /* its transmit end */
+	__u32 collector_queues;
+};
+
+/* How a port's programs treat what comes in; keyed by interface index. */
+struct port_config {
+	__u16 port_id;	/* source port id, the index of its counters */
+	__u16 queue;	/* collector queue that a tcx port's packets take */
+	__u32 reserved;
+};
+
+/* Counted by the kernel programs, read by the daemon through shared memory. */
+struct port_counters {
+	__u64 offered_packets;	 /* entered the port, in packets on the wire */
+	__u64 collected_packets; /* reached the collector's program */
+	__u64 unclaimed_packets; /* collected, but no socket for the port */
+	__u64 refused_packets;	 /* the port's program could not hand over */
+	__u64 reserved[4];	 /* a whole cache line a port */
+};
+
+/* Lies below a packet on its way from an XDP port to the collector. */
+struct port_mark {
+	__u32 magic;
+	__u32 port_id;
+};
+
+#endif

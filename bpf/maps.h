@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The maps that all programs share. Sizes given as 1 are set before loading. */
+#ifndef FOREBAY_MAPS_H
+#define FOREBAY_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "forebay.h"
+
+/* Interface index of a port's netdev -> its configuration. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, __u32);
+	__type(value, struct port_config);
+	__uint(max_entries, 1);
+} ports SEC(".maps");
+
+/* Port id -> counters, mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct port_counters);
+	__uint(max_entries, 1);
+} counters SEC(".maps");
+
+/* Port id times queues plus queue -> the port's socket on that queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} sockets SEC(".maps");
+
+/* Entry 0: the collector's transmit end, for XDP ports. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} collector_tx SEC(".maps");
+
+/* Set before loading; the only constant, so that it is the whole section. */
+const volatile struct settings settings = {};
+
+static __always_inline struct port_counters *counters_of(__u32 port_id)
+{
+	return bpf_map_lookup_elem(&counters, &port_id);
+}
+
+static __always_inline void add(__u64 *counter, __u64 packets)
+{
+	__sync_fetch_and_add(counter, packets);
+}
+
+/* The metadata kfuncs exist for programs that are bound to a netdev. */
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
+					__u16 *vlan_tci) __ksym;
+
+#endif

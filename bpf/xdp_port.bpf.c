@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * XDP on a port: mark the frame with the source port id and redirect it to the
+ * collector. What the device knows about a frame does not survive the redirect,
+ * so a VLAN tag that the device took off is put back into the frame here; this
+ * needs a program that is bound to the netdev. The other variant is for netdevs
+ * that cannot tell (they leave tags in the frame).
+ */
+#include "maps.h"
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+
+#define ADDRESS_BYTES (2 * ETH_ALEN)
+#define TAG_BYTES 4
+
+struct tag {
+	__be16 protocol;
+	__be16 tci;
+};
+
+static __always_inline int insert_tag(struct xdp_md *ctx, __be16 protocol, __u16 tci)
+{
+	struct tag tag = { .protocol = protocol, .tci = bpf_htons(tci) };
+	void *data, *end;
+
+	if (bpf_xdp_adjust_head(ctx, -TAG_BYTES))
+		return -1;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + TAG_BYTES + ADDRESS_BYTES > end)
+		return -1;
+	__builtin_memmove(data, data + TAG_BYTES, ADDRESS_BYTES);
+	__builtin_memcpy(data + ADDRESS_BYTES, &tag, sizeof(tag));
+	return 0;
+}
+
+static __always_inline int mark(struct xdp_md *ctx, __u32 port_id)
+{
+	struct port_mark *mark;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
+		return -1;
+	mark = (void *)(long)ctx->data_meta;
+	if ((void *)(mark + 1) > (void *)(long)ctx->data)
+		return -1;
+	mark->magic = PORT_MARK_MAGIC;
+	mark->port_id = port_id;
+	return 0;
+}
+
+static __always_inline int to_collector(struct xdp_md *ctx, int device_bound)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+	struct port_counters *counted;
+	struct port_config *port;
+	__be16 protocol;
+	__u16 tci;
+
+	port = bpf_map_lookup_elem(&ports, &ifindex);
+	if (!port)
+		return XDP_PASS;
+	counted = counters_of(port->port_id);
+	if (!counted)
+		return XDP_PASS;
+	add(&counted->offered_packets, 1);
+	if (device_bound && !bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci) &&
+	    insert_tag(ctx, protocol, tci))
+		goto refuse;
+	if (mark(ctx, port->port_id))
+		goto refuse;
+	return bpf_redirect_map(&collector_tx, 0, 0);
+refuse:
+	add(&counted->refused_packets, 1);
+	return XDP_DROP;
+}
+
+SEC("xdp.frags")
+int xdp_port(struct xdp_md *ctx)
+{
+	return to_collector(ctx, 0);
+}
+
+SEC("xdp.frags")
+int xdp_port_bound(struct xdp_md *ctx)
+{
+	return to_collector(ctx, 1);
+}

@@ -1,0 +1,86 @@
+//! The compiled BPF object: opened, sized, bound to the collector and loaded.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramType};
+
+use crate::DatapathError;
+use crate::layout::Settings;
+
+/// ELF wants its bytes aligned.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/forebay.bpf.o")));
+pub(crate) static OBJECT: &[u8] = &ALIGNED.0;
+
+/// `BPF_F_XDP_HAS_FRAGS` and `BPF_F_XDP_DEV_BOUND_ONLY`, include/uapi/linux/bpf.h. libbpf's setter overwrites what the
+/// section name had set, so both are given.
+pub(crate) const BOUND_WITH_FRAGS: u32 = (1 << 5) | (1 << 6);
+
+/// Programs that use metadata kfuncs: they load only for one netdev.
+const BOUND: [&str; 2] = ["collector", "xdp_port_bound"];
+
+/// How large the maps are and what the programs know from the start.
+#[derive(Clone, Copy, Debug)]
+pub struct DatapathOptions {
+    /// Most ports; their ids are below it. At most 65,536.
+    pub max_ports: u32,
+    /// Collector queues, one for each worker.
+    pub queues: u32,
+    /// The collector's transmit end, in the ports' namespace.
+    pub collector_tx: u32,
+    /// The collector's receiving end, in the namespace where the object is loaded.
+    pub collector_rx: u32,
+}
+
+/// Loads all programs. Runs in the namespace of the collector's receiving end, to which some are bound.
+pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
+    let mut open = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .map_err(DatapathError::bpf("open the BPF object"))?;
+    size_maps(&mut open, options)?;
+    for mut program in open.progs_mut() {
+        if BOUND.iter().any(|name| program.name() == *name) {
+            program.set_ifindex(options.collector_rx);
+            program.set_flags(BOUND_WITH_FRAGS);
+        }
+    }
+    open.load().map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))
+}
+
+fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {
+    let settings = Settings { collector_ifindex: options.collector_tx, collector_queues: options.queues };
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let entries = match name.as_str() {
+            "ports" | "counters" => options.max_ports,
+            "sockets" => options.max_ports * options.queues,
+            "collector_tx" => 1,
+            _ if name.ends_with(".rodata") => {
+                let bytes = settings.to_bytes();
+                map.set_initial_value(&bytes).map_err(DatapathError::bpf("set the programs' constants"))?;
+                continue;
+            }
+            _ => continue,
+        };
+        map.set_max_entries(entries).map_err(DatapathError::bpf("size a BPF map"))?;
+    }
+    Ok(())
+}
+
+/// A handle of its own on one map of the object.
+pub(crate) fn map(object: &Object, name: &'static str) -> Result<MapHandle, DatapathError> {
+    let map = object.maps().find(|map| map.name() == name).ok_or(DatapathError::Object { what: name })?;
+    MapHandle::try_from(&map).map_err(DatapathError::bpf("take a BPF map's handle"))
+}
+
+/// A descriptor of its own on one program of the object.
+pub(crate) fn program(object: &Object, name: &'static str) -> Result<OwnedFd, DatapathError> {
+    let program =
+        object.progs().find(|program| program.name() == name).ok_or(DatapathError::Object { what: name })?;
+    debug_assert!(matches!(program.prog_type(), ProgramType::Xdp | ProgramType::SchedCls));
+    program
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| DatapathError::System { what: "duplicate a program's descriptor", source })
+}
