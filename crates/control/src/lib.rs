@@ -1,1 +1,32 @@
 //! Requests, responses, errors and configuration shared by the daemon and its clients.
+//!
+//! Everything that crosses the API, stands in the configuration file or is printed by the command line is a type
+//! of this crate, so that the three cannot disagree. The crate is pure: it opens nothing, asks no clock and logs
+//! nothing; what the daemon can be asked to do is the [`SwitchControl`] trait, which the switch implements.
+//!
+//! ```text
+//!   command line ─┐                        ┌─ implements SwitchControl: the switch
+//!                 ├─ these types as JSON ──┤
+//!   curl, others ─┘                        └─ configuration file (TOML) at start and on SIGHUP
+//! ```
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod config;
+pub mod counters;
+pub mod doctor;
+pub mod error;
+pub mod eswitch;
+pub mod fdb;
+pub mod id;
+pub mod pool;
+pub mod port;
+pub mod stats;
+pub mod switch_control;
+pub mod vlan;
+
+pub use config::Config;
+pub use counters::{DropReason, Drops, PortCounters};
+pub use error::{ApiError, ErrorCode};
+pub use id::{IfIndex, MacAddr, PortId, QueueId, Vid};
+pub use switch_control::SwitchControl;

@@ -1,0 +1,227 @@
+//! The configuration file.
+//!
+//! One TOML file; a key that is not known is refused, so that a misspelt one can't be ignored silently. Every error
+//! carries line and column. [`Config::parse`] returns only configurations that are valid by themselves; whether the
+//! netdevs exist only the switch knows.
+
+mod diff;
+mod location;
+mod validate;
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::eswitch::SpoolMode;
+use crate::fdb::FdbAdd;
+use crate::port::PortSpec;
+
+pub use diff::{ConfigDiff, PortChange};
+
+/// Where the daemon listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/forebay/forebay.sock";
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `[switch]`
+    pub switch: SwitchConfig,
+    /// `[pool]`
+    pub pool: PoolConfig,
+    /// `[fdb]`
+    pub fdb: FdbConfig,
+    /// `[flood]`
+    pub flood: FloodConfig,
+    /// `[metrics]`
+    pub metrics: MetricsConfig,
+    /// `[log]`
+    pub log: LogConfig,
+    /// `[[port]]`, in the order of the file.
+    #[serde(rename = "port")]
+    pub ports: Vec<PortSpec>,
+}
+
+/// `[switch]`: what can change only with a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SwitchConfig {
+    /// Path of the API's unix socket.
+    pub socket: String,
+    /// Number of workers, 1 to 64.
+    pub workers: u32,
+    /// The CPUs the workers are pinned to, one each; empty: not pinned.
+    pub cpus: Vec<u32>,
+    /// Ports there may be at most, 1 to 4096.
+    pub max_ports: u32,
+    /// How ports share packet memory.
+    pub spool_mode: SpoolMode,
+}
+
+impl Default for SwitchConfig {
+    fn default() -> Self {
+        let socket = DEFAULT_SOCKET.to_owned();
+        SwitchConfig { socket, workers: 1, cpus: Vec::new(), max_ports: 4096, spool_mode: SpoolMode::Spp }
+    }
+}
+
+/// `[pool]`: what can change only with a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Frames in the pool, 1024 to 1048576.
+    pub frames: u32,
+    /// Bytes of one frame, 2048 or 4096.
+    pub frame_size: u32,
+    /// Packets one port's RX ring holds, a power of two from 64 to 4096.
+    pub rx_ring_depth: u32,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        PoolConfig { frames: 16384, frame_size: 2048, rx_ring_depth: 512 }
+    }
+}
+
+/// `[fdb]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FdbConfig {
+    /// Seconds until a learned entry without traffic is forgotten, 1 to 1000000.
+    pub ageing_seconds: u32,
+    /// Entries there may be in all, 1 to 1048576.
+    pub max_entries: u32,
+    /// Learned entries one port may have, 1 to `max_entries`.
+    pub max_entries_per_port: u32,
+    /// `[[fdb.static]]`
+    #[serde(rename = "static")]
+    pub static_entries: Vec<FdbAdd>,
+}
+
+impl Default for FdbConfig {
+    fn default() -> Self {
+        let static_entries = Vec::new();
+        FdbConfig { ageing_seconds: 300, max_entries: 65536, max_entries_per_port: 8192, static_entries }
+    }
+}
+
+/// `[flood]`: the token bucket that every port has for the copies its flooded packets make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FloodConfig {
+    /// Copies a second in the long run; 0 is unlimited.
+    pub copies_per_second: u64,
+    /// Copies at once after a quiet time; at least 1 unless `copies_per_second` is 0.
+    pub burst_copies: u64,
+}
+
+impl Default for FloodConfig {
+    fn default() -> Self {
+        FloodConfig { copies_per_second: 100_000, burst_copies: 20_000 }
+    }
+}
+
+/// `[metrics]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Address and TCP port that serve `/metrics`, read-only; none unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// How much is logged.
+    pub level: LogLevel,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What needs somebody's attention.
+    Error,
+    /// And what might.
+    Warn,
+    /// And what changed.
+    #[default]
+    Info,
+    /// And every request.
+    Debug,
+    /// And everything else.
+    Trace,
+}
+
+impl LogLevel {
+    /// The word in the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LogLevel::Off => "off",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
+}
+
+/// What can change while packets flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// As in [`FdbConfig`].
+    pub ageing_seconds: u32,
+    /// As in [`FdbConfig`].
+    pub max_entries: u32,
+    /// As in [`FdbConfig`].
+    pub max_entries_per_port: u32,
+    /// As in [`FloodConfig`].
+    pub flood_copies_per_second: u64,
+    /// As in [`FloodConfig`].
+    pub flood_burst_copies: u64,
+}
+
+/// A file that is not a valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct ConfigError {
+    /// Line, counted from 1.
+    pub line: usize,
+    /// Column in characters, counted from 1.
+    pub column: usize,
+    /// What is wrong, with key, value, limit and way out.
+    pub message: String,
+}
+
+impl Config {
+    /// Reads and validates a file's text.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place; print it as `FILE:LINE:COLUMN: MESSAGE`.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|error| location::of_parse_error(text, &error))?;
+        validate::check(&config).map_err(|problem| location::of_problem(text, &problem))?;
+        Ok(config)
+    }
+
+    /// The part that can change while packets flow.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            ageing_seconds: self.fdb.ageing_seconds,
+            max_entries: self.fdb.max_entries,
+            max_entries_per_port: self.fdb.max_entries_per_port,
+            flood_copies_per_second: self.flood.copies_per_second,
+            flood_burst_copies: self.flood.burst_copies,
+        }
+    }
+
+    /// What has to be done to get from this configuration to `new`.
+    pub fn diff(&self, new: &Config) -> ConfigDiff {
+        diff::between(self, new)
+    }
+}

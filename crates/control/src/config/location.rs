@@ -1,0 +1,62 @@
+//! Finds the line and column of what is wrong.
+
+use toml::de::{DeTable, DeValue};
+
+use super::ConfigError;
+
+/// One step from the file's root to a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Into a table.
+    Key(&'static str),
+    /// Into an array.
+    Item(usize),
+}
+
+/// A value that is well-formed and not valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// Where the value is. If the file doesn't have it (a default met a value it can't go with), the nearest table counts.
+    pub(super) path: Vec<Step>,
+    /// Key, value, limit and way out.
+    pub(super) message: String,
+}
+
+/// The place that TOML's own error names.
+pub(super) fn of_parse_error(text: &str, error: &toml::de::Error) -> ConfigError {
+    let offset = error.span().map_or(0, |span| span.start);
+    at(text, offset, error.message().to_owned())
+}
+
+/// The place of a problem found after parsing.
+pub(super) fn of_problem(text: &str, problem: &Problem) -> ConfigError {
+    let offset = DeTable::parse(text).map_or(0, |root| offset_of(root.get_ref(), &problem.path));
+    at(text, offset, problem.message.clone())
+}
+
+fn offset_of(root: &DeTable<'_>, path: &[Step]) -> usize {
+    let mut offset = 0;
+    let mut table = Some(root);
+    let mut array = None;
+    for step in path {
+        let value = match step {
+            Step::Key(key) => table.and_then(|table| table.get(*key)),
+            Step::Item(index) => array.and_then(|array: &toml::de::DeArray<'_>| array.get(*index)),
+        };
+        let Some(value) = value else { break };
+        offset = value.span().start;
+        (table, array) = match value.get_ref() {
+            DeValue::Table(inner) => (Some(inner), None),
+            DeValue::Array(inner) => (None, Some(inner)),
+            _ => (None, None),
+        };
+    }
+    offset
+}
+
+fn at(text: &str, offset: usize, message: String) -> ConfigError {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    ConfigError { line, column: before[line_start..].chars().count() + 1, message }
+}

@@ -1,0 +1,201 @@
+//! What a well-formed configuration must keep to besides.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use super::location::{Problem, Step};
+use super::{Config, FdbConfig, FloodConfig, PoolConfig, SwitchConfig};
+use crate::error::ApiError;
+use crate::eswitch::SpoolMode;
+use crate::port::PortSpec;
+
+/// The kernel's limit for a unix socket's path: `sun_path` less the terminating zero (unix(7)).
+const SOCKET_PATH_MAX_BYTES: usize = 107;
+
+type Checked = Result<(), Problem>;
+
+pub(super) fn check(config: &Config) -> Checked {
+    switch(&config.switch)?;
+    pool(&config.pool)?;
+    fdb(&config.fdb)?;
+    flood(&config.flood)?;
+    ports(&config.ports, config.switch.max_ports)?;
+    static_entries(config)
+}
+
+fn switch(switch: &SwitchConfig) -> Checked {
+    range("switch", "workers", switch.workers.into(), 1..=64)?;
+    range("switch", "max_ports", switch.max_ports.into(), 1..=4096)?;
+    if !(1..=SOCKET_PATH_MAX_BYTES).contains(&switch.socket.len()) {
+        let limit = format!("a path of 1 to {SOCKET_PATH_MAX_BYTES} bytes");
+        return refuse("switch", "socket", &switch.socket, &limit, "choose a shorter path");
+    }
+    if switch.spool_mode != SpoolMode::Spp {
+        let remedy = "this version does not offer the other modes yet; leave the key out";
+        return refuse("switch", "spool_mode", switch.spool_mode, "spp", remedy);
+    }
+    cpus(switch)
+}
+
+fn cpus(switch: &SwitchConfig) -> Checked {
+    let (count, workers) = (switch.cpus.len(), switch.workers as usize);
+    if count != 0 && count != workers {
+        let limit = format!("one CPU for each of the {workers} workers, or none");
+        return refuse(
+            "switch",
+            "cpus",
+            format!("{count} CPUs"),
+            &limit,
+            "change switch.cpus or switch.workers",
+        );
+    }
+    match first_repeated(&switch.cpus) {
+        Some(cpu) => refuse("switch", "cpus", cpu, "each CPU once", "name another CPU"),
+        None => Ok(()),
+    }
+}
+
+fn first_repeated(cpus: &[u32]) -> Option<u32> {
+    (1..cpus.len()).find(|end| cpus[..*end].contains(&cpus[*end])).map(|position| cpus[position])
+}
+
+fn pool(pool: &PoolConfig) -> Checked {
+    range("pool", "frames", pool.frames.into(), 1024..=1_048_576)?;
+    if ![2048, 4096].contains(&pool.frame_size) {
+        return refuse(
+            "pool",
+            "frame_size",
+            pool.frame_size,
+            "2048 or 4096",
+            "4096 takes longer packets in one frame",
+        );
+    }
+    if !pool.rx_ring_depth.is_power_of_two() || !(64..=4096).contains(&pool.rx_ring_depth) {
+        let remedy = "rings have a power of two of entries";
+        return refuse("pool", "rx_ring_depth", pool.rx_ring_depth, "a power of two from 64 to 4096", remedy);
+    }
+    if pool.frames / 2 < pool.rx_ring_depth {
+        let limit = format!("at least twice pool.rx_ring_depth, {}", u64::from(pool.rx_ring_depth) * 2);
+        return refuse("pool", "frames", pool.frames, &limit, "give more frames or shorter rings");
+    }
+    Ok(())
+}
+
+fn fdb(fdb: &FdbConfig) -> Checked {
+    range("fdb", "ageing_seconds", fdb.ageing_seconds.into(), 1..=1_000_000)?;
+    range("fdb", "max_entries", fdb.max_entries.into(), 1..=1_048_576)?;
+    if !(1..=fdb.max_entries).contains(&fdb.max_entries_per_port) {
+        let limit = format!("1 to fdb.max_entries, {}", fdb.max_entries);
+        return refuse(
+            "fdb",
+            "max_entries_per_port",
+            fdb.max_entries_per_port,
+            &limit,
+            "change one of the two",
+        );
+    }
+    Ok(())
+}
+
+fn flood(flood: &FloodConfig) -> Checked {
+    if flood.copies_per_second > 0 && flood.burst_copies == 0 {
+        let remedy =
+            "a bucket that holds nothing passes nothing; set flood.copies_per_second = 0 for no limit";
+        return refuse("flood", "burst_copies", 0, "at least 1", remedy);
+    }
+    Ok(())
+}
+
+fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {
+    if ports.len() > max_ports as usize {
+        let message =
+            format!("[[port]]: {} ports, limit switch.max_ports = {max_ports}; raise it", ports.len());
+        return Err(Problem { path: vec![Step::Key("port"), Step::Item(max_ports as usize)], message });
+    }
+    let (mut names, mut netdevs) = (HashMap::new(), HashMap::new());
+    for (index, port) in ports.iter().enumerate() {
+        port.validate().map_err(|error| port_problem(index, &error))?;
+        let name_key = if port.name.is_some() { "name" } else { "netdev" };
+        once(&mut netdevs, &port.netdev, index, "netdev")?;
+        once(&mut names, port.port_name(), index, name_key)?;
+    }
+    Ok(())
+}
+
+fn port_problem(index: usize, error: &ApiError) -> Problem {
+    let key = if error.field.as_deref() == Some("name") { "name" } else { "netdev" };
+    Problem { path: port_path(index, key), message: format!("port.{error}") }
+}
+
+fn once<'a>(seen: &mut HashMap<&'a str, usize>, value: &'a str, index: usize, key: &'static str) -> Checked {
+    match seen.insert(value, index) {
+        None => Ok(()),
+        Some(first) => {
+            let message = format!(
+                "port.{key}: `{value}` is used by ports {} and {} of the file, limit once; remove one of them",
+                first + 1,
+                index + 1
+            );
+            Err(Problem { path: port_path(index, key), message })
+        }
+    }
+}
+
+fn port_path(index: usize, key: &'static str) -> Vec<Step> {
+    vec![Step::Key("port"), Step::Item(index), Step::Key(key)]
+}
+
+fn static_entries(config: &Config) -> Checked {
+    let entries = &config.fdb.static_entries;
+    let path = |index, key| vec![Step::Key("fdb"), Step::Key("static"), Step::Item(index), Step::Key(key)];
+    let mut seen = HashMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let problem = |message| Problem { path: path(index, "mac"), message };
+        entry.validate().map_err(|error| problem(format!("fdb.static.{error}")))?;
+        if seen.insert((entry.vlan, entry.mac), index).is_some() {
+            let message = format!(
+                "fdb.static: {} is given twice in VLAN {}, limit once; remove one",
+                entry.mac, entry.vlan
+            );
+            return Err(problem(message));
+        }
+        let Some(port) = config.ports.iter().find(|port| port.port_name() == entry.port) else {
+            let message = format!(
+                "fdb.static.port: no [[port]] is named `{}`; add it, or add the entry later with `forebay fdb add`",
+                entry.port
+            );
+            return Err(Problem { path: path(index, "port"), message });
+        };
+        if !port.vlan.carries(entry.vlan) {
+            let message = format!(
+                "fdb.static.vlan: port `{}` is `{}` and does not carry VLAN {}; change one of them",
+                entry.port, port.vlan, entry.vlan
+            );
+            return Err(Problem { path: path(index, "vlan"), message });
+        }
+    }
+    match config.fdb.max_entries as usize {
+        max if entries.len() > max => Err(Problem {
+            path: path(max, "mac"),
+            message: format!(
+                "fdb.static: {} entries, limit fdb.max_entries = {max}; raise it",
+                entries.len()
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn range(table: &'static str, key: &'static str, value: u64, allowed: RangeInclusive<u64>) -> Checked {
+    if allowed.contains(&value) {
+        return Ok(());
+    }
+    let limit = format!("{} to {}", allowed.start(), allowed.end());
+    refuse(table, key, value, &limit, "choose a value within the limit")
+}
+
+fn refuse(table: &'static str, key: &'static str, value: impl Display, limit: &str, remedy: &str) -> Checked {
+    let message = format!("{table}.{key} is not valid (value: {value}; limit: {limit}); {remedy}");
+    Err(Problem { path: vec![Step::Key(table), Step::Key(key)], message })
+}

@@ -1,0 +1,304 @@
+//! Ports: what is asked for, what may be changed, and what is shown.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::counters::PortCounters;
+use crate::error::ApiError;
+use crate::id::{IfIndex, PortId};
+use crate::vlan::VlanMode;
+
+/// The longest port name, in bytes.
+pub const PORT_NAME_MAX_BYTES: usize = 64;
+/// The longest netdev name, in bytes: the kernel's IFNAMSIZ less the terminating zero.
+pub const NETDEV_NAME_MAX_BYTES: usize = 15;
+
+/// How a port's kernel program is to be attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attach {
+    /// tcx for purely virtual netdevs, XDP for devices that report native XDP.
+    #[default]
+    Auto,
+    /// At tcx ingress: sees whole GSO packets and leaves all offloads on.
+    Tcx,
+    /// As native XDP.
+    Xdp,
+}
+
+/// Where a port's kernel program is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachKind {
+    /// At tcx ingress.
+    Tcx,
+    /// As native XDP.
+    Xdp,
+}
+
+/// Whether a port can carry packets now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortState {
+    /// Attached and carrying packets.
+    Up,
+    /// The netdev is administratively down or has no carrier.
+    NetdevDown,
+    /// No netdev of this name is there; the port comes back with it.
+    NetdevMissing,
+    /// The netdev is in another network namespace; the port comes back with it.
+    NetdevMoved,
+    /// The netdev now has another name; the port keeps following it.
+    NetdevRenamed,
+    /// The netdev is there and the kernel refuses to attach to it; tried again when the netdev changes.
+    AttachFailed,
+}
+
+macro_rules! words {
+    ($type:ident: $($variant:ident => $word:literal),+) => {
+        impl $type {
+            /// The word in every output.
+            pub const fn name(self) -> &'static str {
+                match self { $($type::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");
+words!(AttachKind: Tcx => "tcx", Xdp => "xdp");
+words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing",
+    NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", AttachFailed => "attach-failed");
+
+/// A word that names no attachment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("attach `{value}` is not one of auto, tcx, xdp")]
+pub struct AttachError {
+    /// What was given.
+    pub value: String,
+}
+
+impl FromStr for Attach {
+    type Err = AttachError;
+
+    fn from_str(text: &str) -> Result<Attach, AttachError> {
+        [Attach::Auto, Attach::Tcx, Attach::Xdp]
+            .into_iter()
+            .find(|attach| attach.name() == text)
+            .ok_or_else(|| AttachError { value: text.to_owned() })
+    }
+}
+
+/// A port to be added; also one `[[port]]` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortSpec {
+    /// The netdev's name in the switch's network namespace.
+    pub netdev: String,
+    /// The port's name; the netdev's if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How to attach.
+    #[serde(default)]
+    pub attach: Attach,
+    /// Which VLANs the port carries.
+    #[serde(default)]
+    pub vlan: VlanMode,
+    /// Isolated ports reach only ports that are not isolated.
+    #[serde(default)]
+    pub isolated: bool,
+}
+
+impl PortSpec {
+    /// A transparent port on this netdev, with its name, attached automatically.
+    pub fn new(netdev: impl Into<String>) -> PortSpec {
+        let netdev = netdev.into();
+        PortSpec { netdev, name: None, attach: Attach::Auto, vlan: VlanMode::All, isolated: false }
+    }
+
+    /// The port's name: the given one or the netdev's.
+    pub fn port_name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.netdev)
+    }
+
+    /// Checks both names; whether the netdev exists only the switch knows.
+    ///
+    /// # Errors
+    /// Names the field, the value and the limit.
+    pub fn validate(&self) -> Result<(), ApiError> {
+        check_netdev_name(&self.netdev)?;
+        check_port_name(self.port_name())
+    }
+}
+
+/// Whether this can be a netdev's name: the kernel's own rule (`dev_valid_name` in net/core/dev.c).
+///
+/// # Errors
+/// Names the value and the limit.
+pub fn check_netdev_name(name: &str) -> Result<(), ApiError> {
+    let limit = "1 to 15 bytes, no slash, colon, white space or control character, not . or ..";
+    let is_valid = (1..=NETDEV_NAME_MAX_BYTES).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.chars().any(|c| matches!(c, '/' | ':') || c.is_whitespace() || c.is_control());
+    if is_valid { Ok(()) } else { Err(ApiError::invalid("netdev", name.escape_debug(), limit)) }
+}
+
+/// Whether this can be a port's name.
+///
+/// # Errors
+/// Names the value and the limit.
+pub fn check_port_name(name: &str) -> Result<(), ApiError> {
+    let limit = "1 to 64 bytes, no slash, white space or control character, not . or ..";
+    let is_valid = (1..=PORT_NAME_MAX_BYTES).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.chars().any(|c| c == '/' || c.is_whitespace() || c.is_control());
+    if is_valid { Ok(()) } else { Err(ApiError::invalid("name", name.escape_debug(), limit)) }
+}
+
+/// Adds ports. Each is answered for itself: a refused one doesn't hold back the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortAdd {
+    /// The ports, at least one.
+    pub ports: Vec<PortSpec>,
+}
+
+/// A port that was not added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortAddRefused {
+    /// The netdev asked for.
+    pub netdev: String,
+    /// Why not.
+    pub error: ApiError,
+}
+
+/// The answer to [`PortAdd`]: every port asked for is in one of the lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PortAddReply {
+    /// The ports that now exist.
+    pub added: Vec<PortShow>,
+    /// Those that don't, and why.
+    pub refused: Vec<PortAddRefused>,
+}
+
+/// Deletes ports by name. Each is answered for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortDel {
+    /// The ports' names, at least one.
+    pub names: Vec<String>,
+}
+
+/// A port that was not deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortDelRefused {
+    /// The name asked for.
+    pub name: String,
+    /// Why not.
+    pub error: ApiError,
+}
+
+/// The answer to [`PortDel`]: every name asked for is in one of the lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PortDelReply {
+    /// The names of the ports that are gone.
+    pub deleted: Vec<String>,
+    /// Those that aren't, and why.
+    pub refused: Vec<PortDelRefused>,
+}
+
+/// What may be changed while a port carries traffic; what isn't given stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortSet {
+    /// Which VLANs the port carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<VlanMode>,
+    /// Isolated ports reach only ports that are not isolated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<bool>,
+}
+
+impl PortSet {
+    /// Whether nothing would change.
+    pub fn is_empty(&self) -> bool {
+        *self == PortSet::default()
+    }
+}
+
+/// One port as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortShow {
+    /// Its number.
+    pub id: PortId,
+    /// Its name.
+    pub name: String,
+    /// The netdev behind it.
+    pub netdev: String,
+    /// The netdev's number, while there is one.
+    pub ifindex: Option<IfIndex>,
+    /// Where it is attached.
+    pub attach: AttachKind,
+    /// What was asked for.
+    pub requested: Attach,
+    /// Whether it can carry packets.
+    pub state: PortState,
+    /// The same for a person to read, with the cause; empty while up.
+    pub state_reason: String,
+    /// Which VLANs it carries.
+    pub vlan: VlanMode,
+    /// Whether it reaches only ports that are not isolated.
+    pub isolated: bool,
+    /// The netdev's MTU in bytes; 0 when unknown.
+    pub mtu: u32,
+    /// The workers that serve it.
+    pub worker: Vec<u32>,
+    /// Packets its RX ring holds at most.
+    pub rx_ring_depth: u32,
+    /// Its counters.
+    pub counters: PortCounters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_transparent_and_takes_the_netdevs_name_unless_told() {
+        let spec: PortSpec = serde_json::from_str("{\"netdev\":\"eth0\"}").unwrap();
+        assert_eq!(spec, PortSpec::new("eth0"));
+        assert_eq!(spec.port_name(), "eth0");
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_by_name() {
+        let error = serde_json::from_str::<PortSpec>("{\"netdev\":\"eth0\",\"color\":1}").unwrap_err();
+        assert!(error.to_string().contains("`color`"), "{error}");
+    }
+
+    #[test]
+    fn a_netdev_name_follows_the_kernels_rule() {
+        for name in ["eth0", "veth-a@b", "0123456789abcde"] {
+            assert_eq!(check_netdev_name(name), Ok(()));
+        }
+        for name in ["", ".", "..", "a/b", "a:b", "a b", "0123456789abcdef", "a\u{0}"] {
+            assert!(check_netdev_name(name).is_err(), "{name:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_word_in_json_is_the_word_in_tables() {
+        for state in [PortState::Up, PortState::NetdevMissing, PortState::AttachFailed] {
+            assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
+        }
+    }
+}

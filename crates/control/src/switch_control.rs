@@ -1,0 +1,78 @@
+//! What the control thread can ask of the switch.
+
+use crate::config::Settings;
+use crate::error::ApiError;
+use crate::eswitch::EswitchShow;
+use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use crate::pool::PoolShow;
+use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use crate::stats::StatsShow;
+
+/// The running switch, as the API and the configuration see it.
+///
+/// Every method may block (netlink, BPF system calls) and may be called from several threads at once; none is called
+/// on the packet path. Requests were validated by type, not against the machine: that is the implementor's part.
+pub trait SwitchControl: Send + Sync {
+    /// Adds ports, each answered for itself.
+    fn port_add(&self, request: PortAdd) -> PortAddReply;
+
+    /// Deletes ports by name, each answered for itself.
+    ///
+    /// # Errors
+    /// When no port was looked at: the switch is stopping.
+    fn port_del(&self, names: &[String]) -> Result<PortDelReply, ApiError>;
+
+    /// Changes a port under traffic and shows it as it is then.
+    ///
+    /// # Errors
+    /// No such port, or a value it can't have.
+    fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError>;
+
+    /// All ports, by ascending id.
+    fn port_list(&self) -> Vec<PortShow>;
+
+    /// The port of this name.
+    ///
+    /// # Errors
+    /// No such port.
+    fn port_show(&self, name: &str) -> Result<PortShow, ApiError>;
+
+    /// All forwarding entries.
+    fn fdb_list(&self) -> Vec<FdbEntry>;
+
+    /// Adds a static entry.
+    ///
+    /// # Errors
+    /// No such port, a VLAN it does not carry, or a full table.
+    fn fdb_add(&self, request: FdbAdd) -> Result<FdbEntry, ApiError>;
+
+    /// Deletes one entry and returns it.
+    ///
+    /// # Errors
+    /// No such entry.
+    fn fdb_del(&self, request: FdbDel) -> Result<FdbEntry, ApiError>;
+
+    /// Forgets learned entries.
+    ///
+    /// # Errors
+    /// No such port.
+    fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError>;
+
+    /// All counters.
+    fn stats(&self) -> StatsShow;
+
+    /// The pool.
+    fn pool(&self) -> PoolShow;
+
+    /// The switch as a whole.
+    fn eswitch(&self) -> EswitchShow;
+
+    /// Takes over settings that can change while packets flow.
+    ///
+    /// # Errors
+    /// A value it can't have; then nothing has changed.
+    fn apply_settings(&self, settings: Settings) -> Result<(), ApiError>;
+
+    /// Stops workers, detaches all ports and frees what the kernel holds for the switch. A second call does nothing.
+    fn shutdown(&self);
+}
