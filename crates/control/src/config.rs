@@ -6,6 +6,8 @@
 
 mod diff;
 mod location;
+#[cfg(test)]
+mod tests;
 mod validate;
 
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! What a well-formed configuration must keep to besides.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -8,6 +8,8 @@ use super::location::{Problem, Step};
 use super::{Config, FdbConfig, FloodConfig, PoolConfig, SwitchConfig};
 use crate::error::ApiError;
 use crate::eswitch::SpoolMode;
+use crate::fdb::FdbAdd;
+use crate::id::{MacAddr, Vid};
 use crate::port::PortSpec;
 
 /// The kernel's limit for a unix socket's path: `sun_path` less the terminating zero (unix(7)).
@@ -147,44 +149,53 @@ fn port_path(index: usize, key: &'static str) -> Vec<Step> {
 }
 
 fn static_entries(config: &Config) -> Checked {
-    let entries = &config.fdb.static_entries;
-    let path = |index, key| vec![Step::Key("fdb"), Step::Key("static"), Step::Item(index), Step::Key(key)];
-    let mut seen = HashMap::new();
+    let (entries, max) = (&config.fdb.static_entries, config.fdb.max_entries as usize);
+    if entries.len() > max {
+        let message =
+            format!("fdb.static: {} entries, limit fdb.max_entries = {max}; raise it", entries.len());
+        return Err(Problem { path: static_path(max, "mac"), message });
+    }
+    let ports = config.ports.iter().map(|port| (port.port_name(), port)).collect();
+    let mut seen = HashSet::new();
     for (index, entry) in entries.iter().enumerate() {
-        let problem = |message| Problem { path: path(index, "mac"), message };
-        entry.validate().map_err(|error| problem(format!("fdb.static.{error}")))?;
-        if seen.insert((entry.vlan, entry.mac), index).is_some() {
-            let message = format!(
-                "fdb.static: {} is given twice in VLAN {}, limit once; remove one",
-                entry.mac, entry.vlan
-            );
-            return Err(problem(message));
-        }
-        let Some(port) = config.ports.iter().find(|port| port.port_name() == entry.port) else {
-            let message = format!(
-                "fdb.static.port: no [[port]] is named `{}`; add it, or add the entry later with `forebay fdb add`",
-                entry.port
-            );
-            return Err(Problem { path: path(index, "port"), message });
-        };
-        if !port.vlan.carries(entry.vlan) {
-            let message = format!(
-                "fdb.static.vlan: port `{}` is `{}` and does not carry VLAN {}; change one of them",
-                entry.port, port.vlan, entry.vlan
-            );
-            return Err(Problem { path: path(index, "vlan"), message });
-        }
+        station(index, entry, &mut seen)?;
+        static_port(index, entry, &ports)?;
     }
-    match config.fdb.max_entries as usize {
-        max if entries.len() > max => Err(Problem {
-            path: path(max, "mac"),
-            message: format!(
-                "fdb.static: {} entries, limit fdb.max_entries = {max}; raise it",
-                entries.len()
-            ),
-        }),
-        _ => Ok(()),
+    Ok(())
+}
+
+fn station(index: usize, entry: &FdbAdd, seen: &mut HashSet<(Vid, MacAddr)>) -> Checked {
+    let problem = |message| Problem { path: static_path(index, "mac"), message };
+    entry.validate().map_err(|error| problem(format!("fdb.static.{error}")))?;
+    if seen.insert((entry.vlan, entry.mac)) {
+        return Ok(());
     }
+    let (mac, vlan) = (entry.mac, entry.vlan);
+    Err(problem(format!(
+        "fdb.static.mac: {mac} is given twice in VLAN {vlan}, limit once; remove one of them"
+    )))
+}
+
+fn static_port(index: usize, entry: &FdbAdd, ports: &HashMap<&str, &PortSpec>) -> Checked {
+    let (name, vlan) = (&entry.port, entry.vlan);
+    let Some(port) = ports.get(name.as_str()) else {
+        let message = format!(
+            "fdb.static.port: no [[port]] is named `{name}`; add it, or add the entry later with `forebay fdb add`"
+        );
+        return Err(Problem { path: static_path(index, "port"), message });
+    };
+    if port.vlan.carries(vlan) {
+        return Ok(());
+    }
+    let message = format!(
+        "fdb.static.vlan: port `{name}` is `{}` and does not carry VLAN {vlan}; change one of them",
+        port.vlan
+    );
+    Err(Problem { path: static_path(index, "vlan"), message })
+}
+
+fn static_path(index: usize, key: &'static str) -> Vec<Step> {
+    vec![Step::Key("fdb"), Step::Key("static"), Step::Item(index), Step::Key(key)]
 }
 
 fn range(table: &'static str, key: &'static str, value: u64, allowed: RangeInclusive<u64>) -> Checked {

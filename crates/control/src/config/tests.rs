@@ -1,0 +1,219 @@
+use super::*;
+use crate::fdb::FdbDel;
+use crate::port::{Attach, PortSet};
+use crate::vlan::VlanMode;
+
+fn refused(text: &str) -> String {
+    Config::parse(text).expect_err(text).to_string()
+}
+
+#[test]
+fn an_empty_file_is_the_default_configuration() {
+    assert_eq!(Config::parse("").unwrap(), Config::default());
+}
+
+#[test]
+fn every_key_is_taken_over() {
+    let text = include_str!("tests/full.toml");
+    let config = Config::parse(text).unwrap();
+    assert_eq!(config.switch.cpus, [2, 3]);
+    assert_eq!((config.pool.frames, config.pool.frame_size, config.pool.rx_ring_depth), (32768, 4096, 1024));
+    assert_eq!(config.settings().ageing_seconds, 60);
+    assert_eq!(config.settings().flood_copies_per_second, 0);
+    assert_eq!(config.metrics.listen.unwrap().port(), 9100);
+    assert_eq!(config.log.level, LogLevel::Debug);
+    assert_eq!(config.ports[0].port_name(), "web");
+    assert_eq!(config.ports[0].attach, Attach::Xdp);
+    assert_eq!(config.ports[1].vlan.to_string(), "trunk:10,20,native:1");
+    assert_eq!(config.fdb.static_entries[0].port, "web");
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(Config::parse(&written).unwrap(), config, "writing and reading changes nothing");
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_column() {
+    assert!(refused("[switch]\nworkers = 1\n  worker = 2\n").starts_with("3:3: unknown field `worker`"));
+    assert!(refused("[swich]\n").starts_with("1:2: unknown field `swich`"));
+    assert!(
+        refused("[[port]]\nnetdev = \"a\"\n\n[[port]]\nnetdev = \"b\"\ncolour = 1\n")
+            .starts_with("6:1: unknown")
+    );
+}
+
+#[test]
+fn broken_toml_and_wrong_types_are_refused_with_their_place() {
+    assert!(refused("[switch\n").starts_with("1:8: "));
+    assert!(refused("[switch]\nworkers = \"two\"\n").starts_with("2:11: invalid type"));
+    assert!(refused("[switch]\nworkers = -1\n").starts_with("2:11: "));
+    assert!(refused("[[port]]\n").contains("missing field `netdev`"));
+}
+
+#[test]
+fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
+    for (text, expected) in [
+        ("[switch]\nworkers = 0\n", "2:11: switch.workers is not valid (value: 0; limit: 1 to 64); choose"),
+        (
+            "[switch]\nmax_ports = 5000\n",
+            "2:13: switch.max_ports is not valid (value: 5000; limit: 1 to 4096)",
+        ),
+        (
+            "[switch]\nspool_mode = \"none\"\n",
+            "2:14: switch.spool_mode is not valid (value: none; limit: spp); this",
+        ),
+        (
+            "[switch]\ncpus = [1, 2]\n",
+            "2:8: switch.cpus is not valid (value: 2 CPUs; limit: one CPU for each of the 1",
+        ),
+        (
+            "[switch]\nworkers = 2\ncpus = [1, 1]\n",
+            "3:8: switch.cpus is not valid (value: 1; limit: each CPU once)",
+        ),
+        (
+            "[switch]\nsocket = \"\"\n",
+            "2:10: switch.socket is not valid (value: ; limit: a path of 1 to 107 bytes)",
+        ),
+        (
+            "[pool]\nframe_size = 1500\n",
+            "2:14: pool.frame_size is not valid (value: 1500; limit: 2048 or 4096)",
+        ),
+        (
+            "[pool]\nrx_ring_depth = 100\n",
+            "2:17: pool.rx_ring_depth is not valid (value: 100; limit: a power of two",
+        ),
+        (
+            "[pool]\nframes = 1024\nrx_ring_depth = 1024",
+            "2:10: pool.frames is not valid (value: 1024; limit: at least",
+        ),
+        (
+            "[fdb]\nageing_seconds = 0\n",
+            "2:18: fdb.ageing_seconds is not valid (value: 0; limit: 1 to 1000000)",
+        ),
+        (
+            "[fdb]\nmax_entries = 10\n",
+            "1:1: fdb.max_entries_per_port is not valid (value: 8192; limit: 1 to fdb",
+        ),
+        (
+            "[flood]\nburst_copies = 0\n",
+            "2:16: flood.burst_copies is not valid (value: 0; limit: at least 1); a bucket",
+        ),
+        ("[log]\nlevel = \"loud\"\n", "2:9: unknown variant `loud`, expected one of `off`, `error`"),
+        ("[metrics]\nlisten = \"nowhere\"\n", "2:10: invalid socket address syntax"),
+    ] {
+        let message = refused(text);
+        assert!(message.starts_with(expected), "{message}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn a_bad_port_is_refused_at_its_own_key() {
+    for (text, expected) in [
+        ("[[port]]\nnetdev = \"a/b\"\n", "2:10: port.netdev is not valid (value: a/b; limit: 1 to 15 bytes"),
+        (
+            "[[port]]\nnetdev = \"a\"\nname = \"x y\"\n",
+            "3:8: port.name is not valid (value: x y; limit: 1 to 64",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\nvlan = \"access:9999\"\n",
+            "3:8: vlan `access:9999`: `9999` is not a VLAN from 1",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"a\"\n",
+            "4:10: port.netdev: `a` is used by ports 1 and 2",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\nname = \"a\"",
+            "5:8: port.name: `a` is used by ports 1",
+        ),
+        (
+            "[switch]\nmax_ports = 1\n[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\n",
+            "5:1: [[port]]: 2 ports",
+        ),
+    ] {
+        let message = refused(text);
+        assert!(message.starts_with(expected), "{message}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn a_static_entry_needs_a_station_and_a_port_that_carries_its_vlan() {
+    let port = "[[port]]\nnetdev = \"a\"\nvlan = \"access:10\"\n";
+    let entry = |rest: &str| format!("{port}[[fdb.static]]\nmac = {rest}\n");
+    for (text, expected) in [
+        (
+            entry("\"ff:ff:ff:ff:ff:ff\"\nport = \"a\"\nvlan = 10"),
+            "5:7: fdb.static.mac is not valid (value: ff:ff",
+        ),
+        (
+            entry("\"02:00:00:00:00:01\"\nport = \"b\"\nvlan = 10"),
+            "6:8: fdb.static.port: no [[port]] is named `b`",
+        ),
+        (
+            entry("\"02:00:00:00:00:01\"\nport = \"a\"\nvlan = 11"),
+            "7:8: fdb.static.vlan: port `a` is `access:10`",
+        ),
+        (entry("\"02:00\"\nport = \"a\""), "5:7: `02:00` is not an Ethernet address"),
+    ] {
+        let message = refused(&text);
+        assert!(message.starts_with(expected), "{message}\nexpected {expected}");
+    }
+    let twice =
+        format!("{0}{1}{1}", port, "[[fdb.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\nvlan = 10\n");
+    assert!(refused(&twice).starts_with("9:7: fdb.static.mac: 02:00:00:00:00:01 is given twice in VLAN 10"));
+}
+
+#[test]
+fn a_column_is_counted_in_characters() {
+    assert!(refused("port = [{ netdev = \"ää\", nam = 1 }]\n").starts_with("1:26: unknown field `nam`"));
+}
+
+fn base() -> Config {
+    Config::parse(include_str!("tests/full.toml")).unwrap()
+}
+
+#[test]
+fn the_same_file_again_asks_for_nothing() {
+    assert!(base().diff(&base()).is_empty());
+}
+
+#[test]
+fn a_port_that_only_changes_its_vlan_keeps_carrying_traffic() {
+    let mut new = base();
+    new.ports[1].vlan = VlanMode::All;
+    let diff = base().diff(&new);
+    let set = PortSet { vlan: Some(VlanMode::All), isolated: None };
+    assert_eq!(diff.ports_set, [PortChange { name: "up".to_owned(), set }]);
+    assert_eq!(ConfigDiff { ports_set: Vec::new(), ..diff }, ConfigDiff::default());
+}
+
+#[test]
+fn a_port_with_another_netdev_is_added_again_with_its_static_entries() {
+    let mut new = base();
+    new.ports[0].netdev = "eth9".to_owned();
+    let diff = base().diff(&new);
+    assert_eq!(diff.ports_del, ["web"]);
+    assert_eq!(diff.ports_add, [new.ports[0].clone()]);
+    assert_eq!(diff.fdb_add, new.fdb.static_entries);
+    assert!(diff.fdb_del.is_empty() && diff.ports_set.is_empty());
+}
+
+#[test]
+fn a_static_entry_that_is_gone_from_the_file_is_deleted() {
+    let mut new = base();
+    let entry = new.fdb.static_entries.remove(0);
+    let diff = base().diff(&new);
+    assert_eq!(diff.fdb_del, [FdbDel { vlan: entry.vlan, mac: entry.mac }]);
+}
+
+#[test]
+fn a_setting_that_needs_a_restart_is_named_and_the_others_are_applied() {
+    let mut new = base();
+    new.switch.workers = 3;
+    new.switch.cpus = vec![];
+    new.pool.frames = 65536;
+    new.fdb.ageing_seconds = 10;
+    new.log.level = LogLevel::Warn;
+    let diff = base().diff(&new);
+    assert_eq!(diff.needs_restart, ["switch.workers", "switch.cpus", "pool.frames"]);
+    assert_eq!(diff.settings, Some(new.settings()));
+    assert_eq!(diff.log_level, Some(LogLevel::Warn));
+}
