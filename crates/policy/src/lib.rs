@@ -1,1 +1,15 @@
 //! Pure decisions: state, time and an observation in, a decision out.
+//!
+//! What the switch decides by rule rather than by mechanism lives here: for now, how much flooding a port may cause.
+//!
+//! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
+//! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
+//! same each time.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod bucket;
+mod nanos;
+
+pub use bucket::{Rate, TokenBucket};
+pub use nanos::Nanos;
