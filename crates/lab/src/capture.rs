@@ -1,0 +1,91 @@
+//! Capturing with tcpdump and reading what it wrote.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use pcap_file::pcap::PcapReader;
+
+use crate::checksum::{self, Verdict};
+use crate::command::Background;
+use crate::netns::Netns;
+use crate::{Lab, LabError, Result};
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running capture.
+#[derive(Debug)]
+pub struct Capture {
+    tcpdump: Background,
+    file: PathBuf,
+}
+
+/// What a capture's packets are worth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChecksumReport {
+    /// Packets captured.
+    pub packets: u64,
+    /// Packets whose checksums were verified and right.
+    pub good: u64,
+    /// Packets with a wrong checksum or an unreadable IP header.
+    pub bad: u64,
+}
+
+impl Capture {
+    /// Starts to capture what arrives on a netdev and matches `filter`; at most `limit` packets.
+    ///
+    /// # Errors
+    /// When tcpdump does not start.
+    pub fn start(lab: &Lab, netns: &Netns, ifname: &str, filter: &str, limit: u32) -> Result<Capture> {
+        let stem = format!("{}-{ifname}", netns.name());
+        let file = lab.path(&format!("{stem}.pcap"));
+        let mut command = netns.command("tcpdump");
+        // Whole packets, written at once, as root; -Q in: what the host itself sends is not yet checksummed.
+        command.args(["-i", ifname, "-n", "-U", "-s", "0", "-B", "65536", "-Z", "root", "-Q", "in"]);
+        command.args(["-c", &limit.to_string(), "-w"]).arg(&file).arg(filter);
+        let mut tcpdump = Background::start(command, &lab.path(&format!("{stem}.tcpdump.log")))?;
+        tcpdump.wait_for_output("listening on", START_LIMIT)?;
+        Ok(Capture { tcpdump, file })
+    }
+
+    /// Ends the capture and returns its packets.
+    ///
+    /// # Errors
+    /// When tcpdump does not end or its file can't be read.
+    pub fn finish(mut self) -> Result<Vec<Vec<u8>>> {
+        self.tcpdump.signal(Signal::SIGINT);
+        self.tcpdump.wait(STOP_LIMIT)?;
+        let file = File::open(&self.file).map_err(|error| LabError::system("opening the capture", error))?;
+        let mut reader = PcapReader::new(file).map_err(|error| unreadable(&error))?;
+        let mut packets = Vec::new();
+        while let Some(packet) = reader.next_packet() {
+            packets.push(packet.map_err(|error| unreadable(&error))?.data.into_owned());
+        }
+        Ok(packets)
+    }
+
+    /// Ends the capture and verifies every packet's checksums.
+    ///
+    /// # Errors
+    /// As [`Capture::finish`].
+    pub fn verify(self) -> Result<ChecksumReport> {
+        Ok(report(&self.finish()?))
+    }
+}
+
+/// Verifies captured packets.
+pub fn report(packets: &[Vec<u8>]) -> ChecksumReport {
+    let verdicts: Vec<Verdict> = packets.iter().map(|packet| checksum::verify(packet)).collect();
+    let count = |matches: fn(Verdict) -> bool| verdicts.iter().filter(|v| matches(**v)).count() as u64;
+    ChecksumReport {
+        packets: packets.len() as u64,
+        good: count(Verdict::is_good),
+        bad: count(Verdict::is_bad),
+    }
+}
+
+fn unreadable(error: &pcap_file::PcapError) -> LabError {
+    LabError::output("tcpdump's file", error.to_string())
+}

@@ -1,0 +1,175 @@
+//! Forebay: the daemon in the switch's namespace, and its command line.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_control::port::PortSpec;
+use nix::sys::signal::Signal;
+
+use super::Dut;
+use super::client::Client;
+use crate::command::Background;
+use crate::lab::Lab;
+use crate::{LabError, Result};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Names the program to test instead of the one beside this program.
+pub const BINARY_VARIABLE: &str = "FOREBAY_BIN";
+
+/// How to start the daemon.
+#[derive(Debug, Clone, Default)]
+pub struct ForebayOptions {
+    /// More words for `forebay run`.
+    pub arguments: Vec<String>,
+    /// The configuration file's text.
+    pub config: Option<String>,
+    /// The socket's name in the lab's directory, when there are several daemons.
+    pub socket: Option<String>,
+}
+
+impl ForebayOptions {
+    /// With this configuration file.
+    pub fn with_config(text: impl Into<String>) -> ForebayOptions {
+        ForebayOptions { config: Some(text.into()), ..ForebayOptions::default() }
+    }
+
+    /// One worker, on this CPU.
+    #[must_use]
+    pub fn pinned_to(mut self, cpu: usize) -> ForebayOptions {
+        self.arguments.extend(["--workers".to_owned(), "1".to_owned(), "--cpus".to_owned(), cpu.to_string()]);
+        self
+    }
+}
+
+/// A running daemon; killed when dropped.
+#[derive(Debug)]
+pub struct Forebay {
+    daemon: Background,
+    client: Client,
+    log: PathBuf,
+}
+
+impl Forebay {
+    /// Starts the daemon and waits until it answers.
+    ///
+    /// # Errors
+    /// When there is no program, or it ends or does not answer; with its log.
+    pub fn start(lab: &Lab, options: ForebayOptions) -> Result<Forebay> {
+        let mut forebay = Forebay::launch(lab, options)?;
+        let (client, daemon) = (&forebay.client, &mut forebay.daemon);
+        daemon.wait_until("its answer", START_LIMIT, |_| {
+            client.socket().exists() && client.eswitch().is_ok()
+        })?;
+        Ok(forebay)
+    }
+
+    /// Starts the daemon and does not wait, for when it is expected to fail.
+    ///
+    /// # Errors
+    /// When there is no program.
+    pub fn launch(lab: &Lab, options: ForebayOptions) -> Result<Forebay> {
+        let binary = binary()?;
+        let name = options.socket.as_deref().unwrap_or("forebay");
+        let (socket, log) = (lab.path(&format!("{name}.sock")), lab.path(&format!("{name}.log")));
+        let mut command = lab.switch().command(&binary.display().to_string());
+        command.arg("run").arg("--socket").arg(&socket).args(&options.arguments);
+        if let Some(text) = &options.config {
+            let file = lab.path(&format!("{name}.toml"));
+            std::fs::write(&file, text).map_err(|error| LabError::system("writing a config", error))?;
+            command.arg("--config").arg(file);
+        }
+        let daemon = Background::start(command, &log)?;
+        Ok(Forebay { daemon, client: Client::new(&binary, &socket), log })
+    }
+
+    /// Its command line.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The daemon.
+    pub fn daemon(&mut self) -> &mut Background {
+        &mut self.daemon
+    }
+
+    /// What it logged, over all starts in this lab.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Asks it to end and waits.
+    ///
+    /// # Errors
+    /// When it does not end in five seconds.
+    pub fn stop(&mut self) -> Result<std::process::ExitStatus> {
+        self.daemon.signal(Signal::SIGTERM);
+        self.daemon.wait(STOP_LIMIT)
+    }
+
+    /// Kills it without notice and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the kernel does not let it go in five seconds.
+    pub fn kill(&mut self) -> Result<std::process::ExitStatus> {
+        self.daemon.signal(Signal::SIGKILL);
+        self.daemon.wait(STOP_LIMIT)
+    }
+}
+
+impl Dut for Forebay {
+    fn name(&self) -> &'static str {
+        "forebay"
+    }
+
+    fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()> {
+        for alike in group_alike(ports) {
+            let netdevs: Vec<&str> = alike.iter().map(|port| port.netdev.as_str()).collect();
+            self.client.add(alike[0], &netdevs)?;
+        }
+        Ok(())
+    }
+
+    fn delete_port(&mut self, netdev: &str) -> Result<()> {
+        self.client.ok(&["port", "del", netdev]).map(drop)
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        vec![self.daemon.pid()]
+    }
+}
+
+/// Ports that differ only in their netdev can be added by one request.
+fn group_alike(ports: &[PortSpec]) -> Vec<Vec<&PortSpec>> {
+    let mut groups: Vec<Vec<&PortSpec>> = Vec::new();
+    for port in ports {
+        let is_alike = |group: &Vec<&PortSpec>| {
+            let first = group[0];
+            port.name.is_none()
+                && first.name.is_none()
+                && (first.attach, &first.vlan, first.isolated) == (port.attach, &port.vlan, port.isolated)
+        };
+        match groups.iter_mut().find(|group| is_alike(group)) {
+            Some(group) => group.push(port),
+            None => groups.push(vec![port]),
+        }
+    }
+    groups
+}
+
+/// The program to test: what [`BINARY_VARIABLE`] names, else `forebay` beside this program or one folder up.
+///
+/// # Errors
+/// When neither exists.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os(BINARY_VARIABLE) {
+        return Ok(PathBuf::from(named));
+    }
+    let own = std::env::current_exe().map_err(|error| LabError::system("finding this program", error))?;
+    let beside = own.ancestors().skip(1).take(2).map(|folder: &Path| folder.join("forebay"));
+    let found = beside.into_iter().find(|path| path.is_file());
+    found.ok_or_else(|| {
+        let what = format!("no forebay beside {}; build it or set {BINARY_VARIABLE}", own.display());
+        LabError::system(what, std::io::Error::from(std::io::ErrorKind::NotFound))
+    })
+}

@@ -1,0 +1,145 @@
+//! Open vSwitch with AF_XDP ports: an instance of its own, all its files in the lab's directory.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use forebay_control::port::PortSpec;
+use forebay_control::vlan::VlanMode;
+
+use super::Dut;
+use super::bridge::not_offered;
+use crate::command::{self, Background};
+use crate::lab::Lab;
+use crate::{LabError, Result};
+
+/// Debian's build with AF_XDP, in openvswitch-switch-dpdk.
+const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const NAME: &str = "br0";
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// Adding a hundred ports binds a hundred UMEMs of 64 MB.
+const CONFIGURE_LIMIT: Duration = Duration::from_secs(120);
+
+/// A running Open vSwitch. Its daemons end with this value.
+#[derive(Debug)]
+pub struct Ovs {
+    // In this order: the switch before its database.
+    vswitchd: Background,
+    _database: Background,
+    directory: PathBuf,
+}
+
+impl Ovs {
+    /// Whether the package is installed.
+    pub fn is_installed() -> bool {
+        Path::new(VSWITCHD).exists()
+    }
+
+    /// Starts the database and the switch, its packet thread on `cpu`.
+    ///
+    /// # Errors
+    /// When the package is missing or a daemon does not start.
+    pub fn start(lab: &Lab, cpu: usize) -> Result<Ovs> {
+        if !Ovs::is_installed() {
+            return Err(not_offered("ovs-afxdp", "start: install openvswitch-switch-dpdk"));
+        }
+        let directory = lab.path("ovs");
+        std::fs::create_dir_all(&directory).map_err(|error| LabError::system("OVS's directory", error))?;
+        let database = start_database(lab, &directory)?;
+        let mut vswitchd = with_directories(lab.switch().command(VSWITCHD), &directory);
+        vswitchd.arg("--no-chdir").arg("--pidfile").arg(database_address(&directory));
+        let vswitchd = Background::start(vswitchd, &directory.join("vswitchd.output"))?;
+        let ovs = Ovs { vswitchd, _database: database, directory };
+        ovs.configure(cpu)?;
+        Ok(ovs)
+    }
+
+    fn configure(&self, cpu: usize) -> Result<()> {
+        let mask = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << cpu);
+        self.vsctl(&["set", "Open_vSwitch", ".", &mask])?;
+        self.vsctl(&["add-br", NAME, "--", "set", "bridge", NAME, "datapath_type=netdev"])
+    }
+
+    fn vsctl(&self, args: &[&str]) -> Result<()> {
+        let mut command = with_directories(Command::new("ovs-vsctl"), &self.directory);
+        command.arg(format!("--db=unix:{}", socket(&self.directory).display())).args(args);
+        command::run(command, CONFIGURE_LIMIT)?.success().map(drop)
+    }
+
+    /// Asks the switch itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn appctl(&self, args: &[&str]) -> Result<String> {
+        let mut command = with_directories(Command::new("ovs-appctl"), &self.directory);
+        let target = self.directory.join(format!("ovs-vswitchd.{}.ctl", self.vswitchd.pid()));
+        command.arg("-t").arg(target).args(args);
+        Ok(command::run_ok(command)?.stdout)
+    }
+}
+
+fn start_database(lab: &Lab, directory: &Path) -> Result<Background> {
+    let mut create = Command::new("ovsdb-tool");
+    create.arg("create").arg(directory.join("conf.db")).arg(SCHEMA);
+    command::run_ok(create)?;
+    let mut server = with_directories(lab.switch().command("ovsdb-server"), directory);
+    server.arg(directory.join("conf.db")).arg("--no-chdir").arg("--pidfile");
+    server.arg(format!("--remote=punix:{}", socket(directory).display()));
+    let mut server = Background::start(server, &directory.join("ovsdb.output"))?;
+    server.wait_until("the database's socket", START_LIMIT, |_| socket(directory).exists())?;
+    let mut init = with_directories(Command::new("ovs-vsctl"), directory);
+    init.arg(format!("--db=unix:{}", socket(directory).display())).args(["--no-wait", "init"]);
+    command::run_ok(init)?;
+    Ok(server)
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("db.sock")
+}
+
+fn database_address(directory: &Path) -> String {
+    format!("unix:{}", socket(directory).display())
+}
+
+fn with_directories(mut command: Command, directory: &Path) -> Command {
+    for variable in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"] {
+        command.env(variable, directory);
+    }
+    command
+}
+
+impl Dut for Ovs {
+    fn name(&self) -> &'static str {
+        "ovs-afxdp"
+    }
+
+    fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()> {
+        let mut args: Vec<&str> = Vec::new();
+        for port in ports {
+            if port.vlan != VlanMode::All || port.isolated {
+                return Err(not_offered(
+                    "ovs-afxdp",
+                    format!("give {} VLANs or isolate it here", port.netdev),
+                ));
+            }
+            let separator: &[&str] = if args.is_empty() { &[] } else { &["--"] };
+            args.extend(separator);
+            args.extend(["add-port", NAME, &port.netdev, "--", "set", "interface", &port.netdev]);
+            args.extend(["type=afxdp", "options:xdp-mode=native"]);
+        }
+        self.vsctl(&args)
+    }
+
+    fn delete_port(&mut self, netdev: &str) -> Result<()> {
+        self.vsctl(&["del-port", NAME, netdev])
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        vec![self.vswitchd.pid()]
+    }
+
+    fn needs_offloads_off(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,178 @@
+//! A host: a namespace with one netdev `eth0`, whose other end is a port netdev of the switch.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::Result;
+use crate::netns::Netns;
+use crate::pump::TapPump;
+
+/// How a host is connected, and so how its port is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PortKind {
+    /// A veth whose switch end carries a tcx program.
+    VethTcx,
+    /// A veth whose switch end carries an XDP program.
+    VethXdp,
+    /// A tap, as a virtual machine has one; a pump plays the virtual machine monitor.
+    Tap,
+}
+
+impl PortKind {
+    /// Every kind.
+    pub const ALL: [PortKind; 3] = [PortKind::VethTcx, PortKind::VethXdp, PortKind::Tap];
+
+    /// The kind's name in tests and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PortKind::VethTcx => "veth-tcx",
+            PortKind::VethXdp => "veth-xdp",
+            PortKind::Tap => "tap",
+        }
+    }
+}
+
+/// One host. Addresses are 10.66.x.y/16 and fd00:66::n/64, MAC 02:fb:00:00:x:y, with n its number.
+#[derive(Debug)]
+pub struct Host {
+    netns: Netns,
+    name: String,
+    kind: PortKind,
+    number: u16,
+    // Present for its drop: the pump ends, and with it both taps.
+    _pump: Option<TapPump>,
+}
+
+impl Host {
+    pub(crate) fn create(
+        switch: &Netns,
+        netns: Netns,
+        name: &str,
+        kind: PortKind,
+        number: u16,
+    ) -> Result<Host> {
+        quiet(&netns)?;
+        let pump = match kind {
+            PortKind::Tap => Some(TapPump::start(switch, name, &netns, "eth0")?),
+            PortKind::VethTcx | PortKind::VethXdp => None,
+        };
+        let host = Host { netns, name: name.to_owned(), kind, number, _pump: pump };
+        if kind != PortKind::Tap {
+            host.make_veth(switch)?;
+        }
+        host.netns.ip(&["link", "set", "eth0", "address", &host.mac_text()])?;
+        switch.ip(&["link", "set", name, "up"])?;
+        host.netns.ip(&["link", "set", "eth0", "up"])?;
+        host.add_addresses()?;
+        Ok(host)
+    }
+
+    fn make_veth(&self, switch: &Netns) -> Result<()> {
+        let peer = ["peer", "name", "eth0", "netns", self.netns.name()];
+        switch.ip(&[&["link", "add", &self.name, "type", "veth"][..], &peer].concat())?;
+        Ok(())
+    }
+
+    /// Makes the veth again after its deletion, with the same addresses.
+    ///
+    /// # Errors
+    /// When it still exists, or for a tap.
+    pub fn recreate_veth(&self, switch: &Netns) -> Result<()> {
+        self.make_veth(switch)?;
+        self.netns.ip(&["link", "set", "eth0", "address", &self.mac_text()])?;
+        switch.ip(&["link", "set", &self.name, "up"])?;
+        self.netns.ip(&["link", "set", "eth0", "up"])?;
+        self.add_addresses()
+    }
+
+    fn add_addresses(&self) -> Result<()> {
+        self.netns.ip(&["addr", "add", &format!("{}/16", self.v4()), "dev", "eth0"])?;
+        self.netns.ip(&["addr", "add", &format!("{}/64", self.v6()), "dev", "eth0", "nodad"])?;
+        Ok(())
+    }
+
+    /// The host's namespace.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// The name of the host and of its port netdev in the switch's namespace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is connected.
+    pub fn kind(&self) -> PortKind {
+        self.kind
+    }
+
+    /// Its IPv4 address.
+    pub fn v4(&self) -> Ipv4Addr {
+        let [high, low] = self.number.to_be_bytes();
+        Ipv4Addr::new(10, 66, high, low)
+    }
+
+    /// Its IPv6 address.
+    pub fn v6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0x66, 0, 0, 0, 0, 0, self.number)
+    }
+
+    /// Its address of either family.
+    pub fn address(&self, v6: bool) -> IpAddr {
+        if v6 { self.v6().into() } else { self.v4().into() }
+    }
+
+    /// Its Ethernet address.
+    pub fn mac(&self) -> [u8; 6] {
+        let [high, low] = self.number.to_be_bytes();
+        [2, 0xfb, 0, 0, high, low]
+    }
+
+    /// Its Ethernet address as text.
+    pub fn mac_text(&self) -> String {
+        self.mac().map(|byte| format!("{byte:02x}")).join(":")
+    }
+
+    /// Sets the MTU on both ends of the host's link.
+    ///
+    /// # Errors
+    /// When the netdev refuses.
+    pub fn set_mtu(&self, switch: &Netns, mtu: u32) -> Result<()> {
+        switch.ip(&["link", "set", &self.name, "mtu", &mtu.to_string()])?;
+        self.netns.ip(&["link", "set", "eth0", "mtu", &mtu.to_string()])?;
+        Ok(())
+    }
+
+    /// Stops everything that the host sends by itself: no addresses, no ARP, no IPv6.
+    ///
+    /// # Errors
+    /// When a setting is refused.
+    pub fn silence(&self) -> Result<()> {
+        self.netns.set("ipv6/conf/eth0/disable_ipv6", "1")?;
+        self.netns.ip(&["addr", "flush", "dev", "eth0"])?;
+        self.netns.ip(&["link", "set", "eth0", "arp", "off"])?;
+        Ok(())
+    }
+
+    /// Enters the other host's addresses by hand, so that neither ARP nor neighbour discovery is needed.
+    ///
+    /// # Errors
+    /// When `ip neigh` refuses.
+    pub fn knows(&self, other: &Host) -> Result<()> {
+        for address in [other.v4().to_string(), other.v6().to_string()] {
+            let mac = other.mac_text();
+            let entry = ["neigh", "replace", &address, "lladdr", &mac, "dev", "eth0", "nud", "permanent"];
+            self.netns.ip(&entry)?;
+        }
+        Ok(())
+    }
+}
+
+/// No duplicate detection and no router solicitations: tests count packets.
+fn quiet(netns: &Netns) -> Result<()> {
+    for part in ["all", "default"] {
+        netns.set(&format!("ipv6/conf/{part}/accept_dad"), "0")?;
+        netns.set(&format!("ipv6/conf/{part}/router_solicitations"), "0")?;
+        netns.set(&format!("ipv6/conf/{part}/accept_ra"), "0")?;
+    }
+    Ok(())
+}

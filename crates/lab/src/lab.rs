@@ -1,0 +1,82 @@
+//! The lab: a namespace for the switch, hosts around it, a directory for logs.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
+
+use crate::host::{Host, PortKind};
+use crate::netns::Netns;
+use crate::{LabError, Result, clean};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A switch's surroundings. Dropping it ends what runs in the switch's namespace and deletes that; hosts are values
+/// of their own and do the same for theirs.
+#[derive(Debug)]
+pub struct Lab {
+    prefix: String,
+    switch: Netns,
+    directory: TempDir,
+    next_host: u16,
+}
+
+impl Lab {
+    /// An empty lab; `name` is for people who look at its directory. Also removes what dead labs left.
+    ///
+    /// # Errors
+    /// Without root, mostly.
+    pub fn new(name: &str) -> Result<Lab> {
+        clean::dead_labs();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("{}{}-{number}", clean::PREFIX, std::process::id());
+        let directory = tempfile::Builder::new().prefix(&format!("{prefix}-{name}-")).tempdir();
+        let directory = directory.map_err(|error| LabError::system("making the lab's directory", error))?;
+        let switch = Netns::create(&format!("{prefix}-sw"))?;
+        // The switch's own netdevs must be silent: a router solicitation would count as somebody's traffic.
+        switch.set("ipv6/conf/all/disable_ipv6", "1")?;
+        switch.set("ipv6/conf/default/disable_ipv6", "1")?;
+        Ok(Lab { prefix, switch, directory, next_host: 0 })
+    }
+
+    /// The namespace the switch runs in.
+    pub fn switch(&self) -> &Netns {
+        &self.switch
+    }
+
+    /// Where logs, sockets and captures go; deleted with the lab.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A path in the lab's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A host of this kind. Its addresses follow from its number; `name` is its port's name.
+    ///
+    /// # Errors
+    /// When a netdev can't be made.
+    pub fn host(&mut self, name: &str, kind: PortKind) -> Result<Host> {
+        self.next_host += 1;
+        let netns = Netns::create(&format!("{}-{name}", self.prefix))?;
+        Host::create(&self.switch, netns, name, kind, self.next_host)
+    }
+
+    /// `count` hosts of this kind, named `h1`, `h2`, ….
+    ///
+    /// # Errors
+    /// When a netdev can't be made.
+    pub fn hosts(&mut self, count: usize, kind: PortKind) -> Result<Vec<Host>> {
+        (1..=count).map(|number| self.host(&format!("h{number}"), kind)).collect()
+    }
+
+    /// A namespace of this lab for anything else.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn extra_netns(&self, name: &str) -> Result<Netns> {
+        Netns::create(&format!("{}-{name}", self.prefix))
+    }
+}

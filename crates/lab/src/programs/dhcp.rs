@@ -1,0 +1,56 @@
+//! DHCP: dnsmasq in one host, udhcpc in another that has no address yet.
+
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::command::{self, Background};
+use crate::host::Host;
+use crate::{Lab, LabError, Result};
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const LEASE_LIMIT: Duration = Duration::from_secs(15);
+
+/// A DHCP server; ends when dropped.
+#[derive(Debug)]
+pub struct DhcpServer {
+    _program: Background,
+}
+
+impl DhcpServer {
+    /// Serves the one address `lease` from the host.
+    ///
+    /// # Errors
+    /// When dnsmasq does not start.
+    pub fn start(lab: &Lab, host: &Host, lease: Ipv4Addr) -> Result<DhcpServer> {
+        let mut command = host.netns().command("dnsmasq");
+        command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--log-facility=-", "--port=0"]);
+        command.args(["--user=root", "--interface=eth0", "--no-ping", "--leasefile-ro", "--pid-file"]);
+        command.arg(format!("--dhcp-range={lease},{lease},255.255.0.0,10m"));
+        let mut program = Background::start(command, &lab.path(&format!("dnsmasq-{}.log", host.name())))?;
+        program.wait_for_output("DHCP, ", START_LIMIT)?;
+        Ok(DhcpServer { _program: program })
+    }
+}
+
+/// Asks for an address from the host and returns the one that was given; nothing is configured with it.
+///
+/// # Errors
+/// When no lease is obtained within three tries.
+pub fn request(lab: &Lab, host: &Host) -> Result<Ipv4Addr> {
+    let script = lab.path("udhcpc.sh");
+    write_script(&script).map_err(|error| LabError::system("writing udhcpc's script", error))?;
+    let mut command = host.netns().command("udhcpc");
+    command.args(["-i", "eth0", "-f", "-n", "-q", "-t", "3", "-T", "2", "-s"]).arg(script);
+    let finished = command::run(command, LEASE_LIMIT)?.success()?;
+    let lease = finished.stdout.lines().find_map(|line| line.strip_prefix("lease="));
+    lease
+        .and_then(|address| address.parse().ok())
+        .ok_or_else(|| LabError::output("udhcpc's lease", format!("{}{}", finished.stdout, finished.stderr)))
+}
+
+fn write_script(path: &Path) -> std::io::Result<()> {
+    std::fs::write(path, "#!/bin/sh\n[ \"$1\" = bound ] && echo \"lease=$ip\"\nexit 0\n")?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}

@@ -1,0 +1,128 @@
+//! iperf3: one stream of TCP, or UDP at a rate.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command::{self, Background, Finished};
+use crate::host::Host;
+use crate::{Lab, LabError, Result};
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// Time iperf3 may take beyond the seconds it was asked to send.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// A server in a host; ends when dropped.
+#[derive(Debug)]
+pub struct IperfServer {
+    _program: Background,
+}
+
+/// What was transferred.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IperfReport {
+    /// Bytes the receiver got.
+    pub received_bytes: u64,
+    /// The receiver's bits a second.
+    pub received_bits_per_second: f64,
+    /// Segments sent again (TCP).
+    pub retransmits: u64,
+    /// Datagrams lost (UDP).
+    pub lost_packets: u64,
+    /// Datagrams sent (UDP).
+    pub packets: u64,
+}
+
+/// How to send.
+#[derive(Debug, Clone, Default)]
+pub struct Iperf {
+    seconds: u32,
+    bytes: Option<u64>,
+    reverse: bool,
+    v6: bool,
+    udp: Option<(u64, u32)>,
+}
+
+impl IperfServer {
+    /// Starts a server in the host.
+    ///
+    /// # Errors
+    /// When it does not begin to listen.
+    pub fn start(lab: &Lab, host: &Host) -> Result<IperfServer> {
+        let mut command = host.netns().command("iperf3");
+        command.args(["-s", "--forceflush"]);
+        let mut program = Background::start(command, &lab.path(&format!("iperf3-{}.log", host.name())))?;
+        program.wait_for_output("Server listening", START_LIMIT)?;
+        Ok(IperfServer { _program: program })
+    }
+}
+
+impl Iperf {
+    /// One TCP stream over IPv4 for this long.
+    pub fn seconds(seconds: u32) -> Iperf {
+        Iperf { seconds, ..Iperf::default() }
+    }
+
+    /// One TCP stream over IPv4 of so many bytes.
+    pub fn bytes(bytes: u64) -> Iperf {
+        Iperf { seconds: 20, bytes: Some(bytes), ..Iperf::default() }
+    }
+
+    /// The server sends, the client receives.
+    #[must_use]
+    pub fn reverse(mut self, reverse: bool) -> Iperf {
+        self.reverse = reverse;
+        self
+    }
+
+    /// Over IPv6.
+    #[must_use]
+    pub fn v6(mut self, v6: bool) -> Iperf {
+        self.v6 = v6;
+        self
+    }
+
+    /// UDP at this rate with datagrams of this size.
+    #[must_use]
+    pub fn udp(mut self, bits_per_second: u64, datagram_bytes: u32) -> Iperf {
+        self.udp = Some((bits_per_second, datagram_bytes));
+        self
+    }
+
+    /// Runs the client in one host against the server in another.
+    ///
+    /// # Errors
+    /// When it can't connect, stalls or says something that is not understood.
+    pub fn run(&self, client: &Host, server: &Host) -> Result<IperfReport> {
+        let mut command = client.netns().command("iperf3");
+        command.args(["-J", "--connect-timeout", "3000", "-c", &server.address(self.v6).to_string()]);
+        match self.bytes {
+            Some(bytes) => command.args(["-n", &bytes.to_string()]),
+            None => command.args(["-t", &self.seconds.to_string()]),
+        };
+        if self.reverse {
+            command.arg("-R");
+        }
+        if let Some((rate, size)) = self.udp {
+            command.args(["-u", "-b", &rate.to_string(), "-l", &size.to_string()]);
+        }
+        parse(&command::run(command, Duration::from_secs(self.seconds.into()) + GRACE)?)
+    }
+}
+
+fn parse(finished: &Finished) -> Result<IperfReport> {
+    let unknown = || LabError::output("iperf3's report", format!("{}{}", finished.stdout, finished.stderr));
+    let json: Value = serde_json::from_str(&finished.stdout).map_err(|_| unknown())?;
+    let end = &json["end"];
+    // TCP has one sum for each side, UDP one for both.
+    let received = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let bits_per_second = received["bits_per_second"].as_f64().ok_or_else(unknown)?;
+    Ok(IperfReport {
+        received_bytes: number(&received["bytes"]),
+        received_bits_per_second: bits_per_second,
+        retransmits: number(&end["sum_sent"]["retransmits"]),
+        lost_packets: number(&end["sum"]["lost_packets"]),
+        packets: number(&end["sum"]["packets"]),
+    })
+}

@@ -1,0 +1,8 @@
+//! Real programs, run in hosts. All are bounded in time and count.
+
+pub mod dhcp;
+pub mod iperf;
+pub mod ping;
+pub mod router;
+pub mod udp;
+pub mod web;

@@ -1,0 +1,110 @@
+//! ping: exact counts.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::host::Host;
+use crate::{LabError, Result, command};
+
+/// How to ping.
+#[derive(Debug, Clone)]
+pub struct Ping {
+    target: IpAddr,
+    count: u32,
+    interval_ms: u32,
+    payload_bytes: u32,
+    forbid_fragments: bool,
+}
+
+/// What ping counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PingReport {
+    /// Requests sent.
+    pub sent: u32,
+    /// Replies received.
+    pub received: u32,
+    /// Replies that came twice.
+    pub duplicates: u32,
+}
+
+impl PingReport {
+    /// Whether every request had its one reply.
+    pub fn is_complete(&self) -> bool {
+        self.sent == self.received && self.duplicates == 0
+    }
+}
+
+impl Ping {
+    /// Three requests of 56 bytes, 10 ms apart.
+    pub fn new(target: impl Into<IpAddr>) -> Ping {
+        Ping { target: target.into(), count: 3, interval_ms: 10, payload_bytes: 56, forbid_fragments: false }
+    }
+
+    /// Sends this many requests.
+    #[must_use]
+    pub fn count(mut self, count: u32) -> Ping {
+        self.count = count;
+        self
+    }
+
+    /// Carries this many bytes behind the ICMP header.
+    #[must_use]
+    pub fn payload_bytes(mut self, bytes: u32) -> Ping {
+        self.payload_bytes = bytes;
+        self
+    }
+
+    /// Forbids fragments, so that only a packet of this size passes.
+    #[must_use]
+    pub fn whole(mut self) -> Ping {
+        self.forbid_fragments = true;
+        self
+    }
+
+    /// Pings from this host.
+    ///
+    /// # Errors
+    /// When ping's output is not understood, as when there is no route.
+    pub fn from(&self, host: &Host) -> Result<PingReport> {
+        let mut command = host.netns().command("ping");
+        let interval = format!("{}.{:03}", self.interval_ms / 1000, self.interval_ms % 1000);
+        command.args(["-n", "-q", "-W", "2", "-i", &interval, "-c", &self.count.to_string()]);
+        command.args(["-s", &self.payload_bytes.to_string()]);
+        if self.forbid_fragments {
+            command.args(["-M", "do"]);
+        }
+        command.arg(self.target.to_string());
+        let finished = command::run(command, Duration::from_secs(20))?;
+        parse(&finished.stdout).ok_or_else(|| {
+            LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
+        })
+    }
+}
+
+fn parse(output: &str) -> Option<PingReport> {
+    let summary = output.lines().find(|line| line.contains("packets transmitted"))?;
+    let number_before = |word: &str| {
+        let part = summary.split(", ").find(|part| part.contains(word))?;
+        part.trim_start_matches('+').split(' ').next()?.parse::<u32>().ok()
+    };
+    Some(PingReport {
+        sent: number_before("transmitted")?,
+        received: number_before("received")?,
+        duplicates: number_before("duplicates").unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_and_duplicates_are_read_from_the_summary() {
+        let line = "5 packets transmitted, 4 received, +2 duplicates, 20% packet loss, time 804ms\n";
+        let report = parse(line).unwrap();
+        assert_eq!(report, PingReport { sent: 5, received: 4, duplicates: 2 });
+        assert!(!report.is_complete());
+        assert!(parse("3 packets transmitted, 3 received, 0% packet loss, time 20ms").unwrap().is_complete());
+        assert!(parse("ping: connect: Network is unreachable").is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! nginx in one host, ab in another.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::command::{self, Background};
+use crate::host::Host;
+use crate::{Lab, LabError, Result, wait};
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const AB_LIMIT: Duration = Duration::from_secs(30);
+
+/// A web server with one page of a given size; ends when dropped.
+#[derive(Debug)]
+pub struct WebServer {
+    _program: Background,
+}
+
+/// What ab counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WebReport {
+    /// Requests answered.
+    pub complete: u64,
+    /// Requests that failed or were answered with another length.
+    pub failed: u64,
+    /// Requests answered a second.
+    pub requests_per_second: f64,
+}
+
+impl WebServer {
+    /// Serves `page_bytes` bytes at `/page` from the host, with a configuration of its own.
+    ///
+    /// # Errors
+    /// When nginx does not begin to listen.
+    pub fn start(lab: &Lab, host: &Host, page_bytes: usize) -> Result<WebServer> {
+        let directory = lab.path(&format!("nginx-{}", host.name()));
+        prepare(&directory, page_bytes).map_err(|error| LabError::system("preparing nginx", error))?;
+        let mut command = host.netns().command("nginx");
+        command.arg("-p").arg(&directory).arg("-c").arg(directory.join("nginx.conf"));
+        command.arg("-e").arg(directory.join("error.log"));
+        let program = Background::start(command, &directory.join("output.log"))?;
+        let listens = || std::net::TcpStream::connect((host.v4(), 80)).is_ok();
+        wait::until("nginx to listen", START_LIMIT, || host.netns().enter(listens).unwrap_or(false))?;
+        Ok(WebServer { _program: program })
+    }
+}
+
+fn prepare(directory: &Path, page_bytes: usize) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory.join("www"))?;
+    std::fs::write(directory.join("www/page"), vec![b'f'; page_bytes])?;
+    std::fs::write(directory.join("nginx.conf"), configuration(directory))
+}
+
+/// One process, in the foreground, everything it writes below `directory`.
+fn configuration(directory: &Path) -> String {
+    let base = directory.display();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {base}/{kind};\n"))
+        .concat();
+    format!(
+        "user root;\ndaemon off;\nmaster_process off;\npid {base}/pid;\nevents {{ worker_connections 256; }}\n\
+         http {{\n    access_log off;\n{temporary}    keepalive_requests 100000;\n\
+         \x20   server {{ listen 80; listen [::]:80; root {base}/www; }}\n}}\n"
+    )
+}
+
+/// Fetches the page so many times, four at a time, over connections that are kept.
+///
+/// # Errors
+/// When ab can't connect or its words are not understood.
+pub fn fetch(client: &Host, server: &Host, v6: bool, requests: u32) -> Result<WebReport> {
+    let host = if v6 { format!("[{}]", server.v6()) } else { server.v4().to_string() };
+    let mut command = client.netns().command("ab");
+    command.args(["-q", "-k", "-r", "-c", "4", "-n", &requests.to_string(), &format!("http://{host}/page")]);
+    let finished = command::run(command, AB_LIMIT)?.success()?;
+    parse(&finished.stdout).ok_or_else(|| LabError::output("ab's report", finished.stdout))
+}
+
+fn parse(output: &str) -> Option<WebReport> {
+    let field = |name: &str| {
+        let line = output.lines().find(|line| line.starts_with(name))?;
+        line.split(':').nth(1)?.split_whitespace().next()
+    };
+    Some(WebReport {
+        complete: field("Complete requests")?.parse().ok()?,
+        failed: field("Failed requests")?.parse().ok()?,
+        requests_per_second: field("Requests per second")?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_read_from_the_report() {
+        let text = "Complete requests:      200\nFailed requests:        3\n   (Connect: 0)\n\
+                    Requests per second:    9000.50 [#/sec] (mean)\n";
+        let wanted = WebReport { complete: 200, failed: 3, requests_per_second: 9000.5 };
+        assert_eq!(parse(text), Some(wanted));
+        assert_eq!(parse("apr_socket_connect(): No route to host"), None);
+    }
+}
