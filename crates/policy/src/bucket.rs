@@ -9,39 +9,30 @@
 
 use crate::Nanos;
 
-/// How fast and how bursty something may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rate {
-    /// Tokens that flow in per second; 0 means unlimited.
-    pub per_second: u64,
-    /// Tokens that the bucket holds, and begins with. A single take of more never succeeds: for flooding, keep it at
-    /// no less than the number of ports, or their first broadcast starves for ever.
-    pub burst: u64,
-}
-
-impl Rate {
-    /// No limit at all.
-    pub const UNLIMITED: Rate = Rate { per_second: 0, burst: 0 };
-
-    const fn capacity(self) -> u128 {
-        self.burst as u128 * Nanos::PER_SECOND as u128
-    }
-}
-
 /// A bucket and what is in it. All calls are constant-time and may be made on the packet path.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
-    rate: Rate,
-    /// Billionths of a token; at most `rate.capacity()`.
+    per_second: u64,
+    burst: u64,
+    /// Billionths of a token; at most [`capacity`] of the burst.
     level: u128,
     /// The latest moment seen, up to which the inflow is in `level`.
     filled_at: Nanos,
 }
 
+/// Billionths of a token in a full bucket.
+const fn capacity(burst: u64) -> u128 {
+    burst as u128 * Nanos::PER_SECOND as u128
+}
+
 impl TokenBucket {
-    /// A full bucket.
-    pub const fn new(rate: Rate, now: Nanos) -> Self {
-        TokenBucket { rate, level: rate.capacity(), filled_at: now }
+    /// A full bucket of `burst` tokens, into which `per_second` flow; 0 of these means no limit at all.
+    ///
+    /// A single take of more than `burst` never succeeds: for flooding, `burst` must be no less than the number of
+    /// ports, or their broadcasts starve for ever.
+    pub const fn new(per_second: u64, burst: u64) -> Self {
+        // Full, so it does not matter how long ago the filling began.
+        TokenBucket { per_second, burst, level: capacity(burst), filled_at: Nanos(0) }
     }
 
     /// Takes `tokens` if that many are there; takes nothing otherwise. Taking 0 always succeeds.
@@ -50,7 +41,7 @@ impl TokenBucket {
     /// time passes the latest moment seen.
     #[must_use]
     pub fn take(&mut self, now: Nanos, tokens: u64) -> bool {
-        if self.rate.per_second == 0 {
+        if self.per_second == 0 {
             return true;
         }
         self.fill(now);
@@ -65,7 +56,7 @@ impl TokenBucket {
     /// Whole tokens in the bucket at `now`; `u64::MAX` when unlimited.
     #[must_use]
     pub fn available(&mut self, now: Nanos) -> u64 {
-        if self.rate.per_second == 0 {
+        if self.per_second == 0 {
             return u64::MAX;
         }
         self.fill(now);
@@ -73,24 +64,29 @@ impl TokenBucket {
         (self.level / u128::from(Nanos::PER_SECOND)) as u64
     }
 
-    /// The limit in force.
-    pub const fn rate(&self) -> Rate {
-        self.rate
+    /// Tokens that flow in per second, 0 when unlimited.
+    pub const fn per_second(&self) -> u64 {
+        self.per_second
+    }
+
+    /// Tokens in a full bucket.
+    pub const fn burst(&self) -> u64 {
+        self.burst
     }
 
     /// Changes the limit. What is in the bucket stays, as far as it fits; a bucket that was unlimited begins full.
-    pub fn set_rate(&mut self, now: Nanos, rate: Rate) {
-        let was_unlimited = self.rate.per_second == 0;
+    pub fn set_rate(&mut self, now: Nanos, per_second: u64, burst: u64) {
         self.fill(now);
-        self.rate = rate;
-        self.level = if was_unlimited { rate.capacity() } else { self.level.min(rate.capacity()) };
+        let full = capacity(burst);
+        self.level = if self.per_second == 0 { full } else { self.level.min(full) };
+        (self.per_second, self.burst) = (per_second, burst);
     }
 
     fn fill(&mut self, now: Nanos) {
         let elapsed = now.since(self.filled_at);
         // The product of two u64 fits a u128; the sum may not, and is cut to the capacity anyway.
-        let inflow = u128::from(elapsed) * u128::from(self.rate.per_second);
-        self.level = self.level.saturating_add(inflow).min(self.rate.capacity());
+        let inflow = u128::from(elapsed) * u128::from(self.per_second);
+        self.level = self.level.saturating_add(inflow).min(capacity(self.burst));
         self.filled_at = self.filled_at.max(now);
     }
 }

@@ -11,5 +11,5 @@
 mod bucket;
 mod nanos;
 
-pub use bucket::{Rate, TokenBucket};
+pub use bucket::TokenBucket;
 pub use nanos::Nanos;

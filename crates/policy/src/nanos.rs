@@ -13,9 +13,10 @@ impl Nanos {
         Nanos(seconds.saturating_mul(Self::PER_SECOND))
     }
 
-    /// Whole seconds since the start.
-    pub const fn as_secs(self) -> u64 {
-        self.0 / Self::PER_SECOND
+    /// Whole seconds since the start; after 136 years, as many as fit.
+    pub const fn seconds(self) -> u32 {
+        let seconds = self.0 / Self::PER_SECOND;
+        if seconds > u32::MAX as u64 { u32::MAX } else { seconds as u32 }
     }
 
     /// Nanoseconds from `earlier` to this point, 0 if it is not earlier.
@@ -36,7 +37,8 @@ mod tests {
 
     #[test]
     fn seconds_saturate_rather_than_wrap() {
-        assert_eq!(Nanos::from_secs(300).as_secs(), 300);
+        assert_eq!(Nanos::from_secs(300).seconds(), 300);
+        assert_eq!(Nanos(u64::MAX).seconds(), u32::MAX);
         assert_eq!(Nanos::from_secs(u64::MAX), Nanos(u64::MAX));
     }
 }
