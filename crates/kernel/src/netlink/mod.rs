@@ -11,6 +11,8 @@
 //!   monitor ◄─────────── RTNLGRP_LINK
 //! ```
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod error;
 pub mod link;
 pub mod monitor;
