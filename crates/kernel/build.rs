@@ -11,7 +11,8 @@ fn main() {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
     if !clang_exists(&clang) {
         println!("cargo:warning=no {clang}: taking the committed BPF object");
-        std::fs::copy(root.join("forebay.bpf.o"), object).expect("the committed object is part of the source");
+        std::fs::copy(root.join("forebay.bpf.o"), object)
+            .expect("the committed object is part of the source");
         return;
     }
     compile(&clang, &root, &object);

@@ -36,7 +36,7 @@ impl KernelCounters {
 
 /// The counters of every port id, mapped for reading.
 #[derive(Debug)]
-pub struct CounterTable {
+pub(crate) struct CounterTable {
     words: NonNull<AtomicU64>,
     ports: u32,
     _map: MapHandle,
@@ -69,7 +69,7 @@ impl CounterTable {
     }
 
     /// The counters of `port_id`, each read once. Zero for an id the table does not have.
-    pub fn read(&self, port_id: u16) -> KernelCounters {
+    pub(crate) fn read(&self, port_id: u16) -> KernelCounters {
         if u32::from(port_id) >= self.ports {
             return KernelCounters::default();
         }
@@ -78,7 +78,12 @@ impl CounterTable {
         let word = |n: usize| unsafe { self.words.add(first + n).as_ref() }.load(Ordering::Acquire);
         // The later stage is read first, so that a packet in between is seen as on its way and never as too many.
         let (unclaimed_packets, collected_packets) = (word(2), word(1));
-        KernelCounters { refused_packets: word(3), unclaimed_packets, collected_packets, offered_packets: word(0) }
+        KernelCounters {
+            refused_packets: word(3),
+            unclaimed_packets,
+            collected_packets,
+            offered_packets: word(0),
+        }
     }
 }
 

@@ -51,7 +51,8 @@ mod tests {
     use crate::object::OBJECT;
 
     fn offsets(btf: &Btf<'_>, name: &str) -> (usize, Vec<(String, u32)>) {
-        let found: Struct<'_> = btf.type_by_name(name).unwrap_or_else(|| panic!("struct {name} in the object's BTF"));
+        let found: Struct<'_> =
+            btf.type_by_name(name).unwrap_or_else(|| panic!("struct {name} in the object's BTF"));
         let members = found
             .iter()
             .map(|member| {
@@ -76,7 +77,10 @@ mod tests {
         );
         assert_eq!(
             offsets(&btf, "port_config"),
-            (size_of::<PortConfig>(), vec![("port_id".into(), 0), ("queue".into(), 2), ("reserved".into(), 4)])
+            (
+                size_of::<PortConfig>(),
+                vec![("port_id".into(), 0), ("queue".into(), 2), ("reserved".into(), 4)]
+            )
         );
         let (bytes, members) = offsets(&btf, "port_counters");
         assert_eq!(bytes, COUNTER_WORDS * 8);

@@ -35,9 +35,8 @@ pub struct DatapathOptions {
 
 /// Loads all programs. Runs in the namespace of the collector's receiving end, to which some are bound.
 pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
-    let mut open = ObjectBuilder::default()
-        .open_memory(OBJECT)
-        .map_err(DatapathError::bpf("open the BPF object"))?;
+    let mut open =
+        ObjectBuilder::default().open_memory(OBJECT).map_err(DatapathError::bpf("open the BPF object"))?;
     size_maps(&mut open, options)?;
     for mut program in open.progs_mut() {
         if BOUND.iter().any(|name| program.name() == *name) {
@@ -45,7 +44,8 @@ pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
             program.set_flags(BOUND_WITH_FRAGS);
         }
     }
-    open.load().map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))
+    open.load()
+        .map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))
 }
 
 fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {

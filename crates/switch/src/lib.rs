@@ -1,1 +1,23 @@
-//! Ports, workers, the burst loop, forwarding and counters.
+//! The switch: ports, workers, the burst loop, forwarding and counters. No unsafe code.
+//!
+//! Two halves. The *packet path* is [`worker`](self): one thread for each collector queue, fed by snapshots. The
+//! *control side* is [`Switch`]: it owns ports and kernel objects, follows netdevs as they come and go, and hands
+//! workers a new snapshot when something has changed.
+//!
+//! The rule this crate keeps: a packet ends in exactly one place and is counted there.
+#![forbid(unsafe_code)]
+
+mod collector;
+mod control;
+mod counters;
+mod error;
+mod fdb;
+mod flood;
+mod shared;
+mod switch;
+mod topology;
+mod vlan;
+mod worker;
+
+pub use error::SwitchError;
+pub use switch::Switch;

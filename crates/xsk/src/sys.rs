@@ -25,7 +25,8 @@ pub(crate) fn set_option<T: Copy>(
 ) -> Result<(), XskError> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: pointer and length describe `value`, which the kernel only reads.
-    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), len) };
+    let done =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), len) };
     if done == 0 { Ok(()) } else { Err(XskError::last(what())) }
 }
 

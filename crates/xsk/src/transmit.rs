@@ -29,6 +29,8 @@ pub enum TagEdit {
     Keep,
     /// These four bytes (tag protocol and tag control) go in behind the addresses.
     Push([u8; TAG]),
+    /// These four bytes take the place of the four behind the addresses.
+    Replace([u8; TAG]),
     /// The four bytes behind the addresses are left out.
     Pop,
 }
@@ -154,19 +156,20 @@ impl<'a> TxBatch<'a> {
         let mut pieces = Pieces { list: &mut arrays.pieces[index], used: 0, len_bytes: 0 };
         let (first, rest) = packet.split_first().expect("a packet has a segment");
         let head = self.arena.bytes(&first.frame, first.offset, first.len);
-        match edit {
-            TagEdit::Keep => pieces.add(head),
-            TagEdit::Push(tag) => {
-                arrays.tags[index] = tag;
-                pieces.add(&head[..ADDRESSES]);
-                pieces.add(&arrays.tags[index]);
-                pieces.add(&head[ADDRESSES..]);
-            }
-            TagEdit::Pop => {
-                pieces.add(&head[..ADDRESSES]);
-                pieces.add(&head[ADDRESSES + TAG..]);
-            }
+        let (tag, rest_from) = match edit {
+            TagEdit::Keep => (None, 0),
+            TagEdit::Push(tag) => (Some(tag), ADDRESSES),
+            TagEdit::Replace(tag) => (Some(tag), ADDRESSES + TAG),
+            TagEdit::Pop => (None, ADDRESSES + TAG),
+        };
+        if rest_from > 0 {
+            pieces.add(&head[..ADDRESSES]);
         }
+        if let Some(tag) = tag {
+            arrays.tags[index] = tag;
+            pieces.add(&arrays.tags[index]);
+        }
+        pieces.add(&head[rest_from..]);
         for segment in rest {
             pieces.add(self.arena.bytes(&segment.frame, segment.offset, segment.len));
         }
@@ -205,9 +208,8 @@ impl<'a> TxBatch<'a> {
         let messages = &mut self.transmitter.arrays.messages[next..self.queued];
         // SAFETY: every message in the slice was filled by `push` since the last flush: its name, pieces and tag lie
         // in the boxed arrays, which do not move, and its bytes in frames that stay borrowed for 'a.
-        let sent = unsafe {
-            libc::sendmmsg(fd, messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT)
-        };
+        let sent =
+            unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT) };
         match usize::try_from(sent) {
             Ok(sent) if sent > 0 => (sent, None),
             _ => (0, Some(TxError::from_errno(std::io::Error::last_os_error().raw_os_error()))),
@@ -230,7 +232,8 @@ struct Pieces<'a> {
 impl Pieces<'_> {
     #[inline]
     fn add(&mut self, bytes: &[u8]) {
-        self.list[self.used] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        self.list[self.used] =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         self.used += 1;
         self.len_bytes += bytes.len() as u32;
     }

@@ -1,0 +1,106 @@
+//! Which program a netdev gets, and whether it can be a port at all.
+
+use std::io;
+
+use forebay_control::port::{Attach, AttachKind, PortSpec};
+use forebay_control::{ApiError, ErrorCode};
+use forebay_kernel::netlink::{Link, netdev_genl};
+use forebay_kernel::{Datapath, DatapathError, NetdevLink, program_name};
+
+/// What was found out about a netdev that is to become a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fitting {
+    pub(super) kind: AttachKind,
+    /// The driver tells a VLAN tag that it took off the packet.
+    pub(super) tag_hint: bool,
+    /// Packets may come in with unfinished checksums, which the program cannot see.
+    pub(super) completes_checksums: bool,
+}
+
+/// Decides for `netdev`, or says why it cannot be a port.
+pub(super) fn fit(spec: &PortSpec, netdev: &Link) -> Result<Fitting, ApiError> {
+    refuse_unfit(netdev)?;
+    let virtual_only = !netdev.has_parent_device;
+    let kind = match spec.attach {
+        Attach::Tcx => AttachKind::Tcx,
+        Attach::Xdp => AttachKind::Xdp,
+        Attach::Auto if virtual_only || !has_native_xdp(netdev) => AttachKind::Tcx,
+        Attach::Auto => AttachKind::Xdp,
+    };
+    if kind == AttachKind::Tcx {
+        return Ok(Fitting { kind, tag_hint: false, completes_checksums: false });
+    }
+    refuse_without_xdp(netdev)?;
+    let tag_hint = netdev_genl::xdp_features(netdev.ifindex).is_ok_and(|found| found.rx_metadata.vlan_tag);
+    Ok(Fitting { kind, tag_hint, completes_checksums: virtual_only })
+}
+
+/// Attaches the program that `fitting` says.
+pub(super) fn attach(datapath: &Datapath, netdev: &Link, fitting: Fitting) -> Result<NetdevLink, ApiError> {
+    let attached = match fitting.kind {
+        AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex),
+        AttachKind::Xdp => datapath.attach_xdp(netdev.ifindex, fitting.tag_hint),
+    };
+    attached.map_err(|error| refused(&error).with_value(&netdev.name))
+}
+
+/// A refusal of the kernel's, as the API tells it.
+pub(super) fn refused(error: &DatapathError) -> ApiError {
+    let code = match error {
+        DatapathError::Netdev { source, .. } | DatapathError::System { source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            ErrorCode::MissingCapability
+        }
+        _ => ErrorCode::KernelRefused,
+    };
+    ApiError::new(code, error.to_string()).with_remedy("see `forebay doctor`")
+}
+
+fn refuse_unfit(netdev: &Link) -> Result<(), ApiError> {
+    let refuse = |message: String, remedy: &str| {
+        let error = ApiError::new(ErrorCode::NetdevRefused, message);
+        Err(error.with_field("netdev").with_value(&netdev.name).with_remedy(remedy))
+    };
+    if netdev.is_loopback {
+        return refuse(
+            format!("`{}` is the loopback; its packets never leave this machine", netdev.name),
+            "add a veth, a tap or a NIC",
+        );
+    }
+    if let Some(xdp) = netdev.xdp {
+        let name = program_name(xdp.prog_id).unwrap_or_else(|| "unknown".into());
+        let id = xdp.prog_id;
+        let message = format!("`{}` carries another XDP program: `{name}`, id {id}", netdev.name);
+        return Err(ApiError::new(ErrorCode::ForeignProgram, message)
+            .with_field("netdev")
+            .with_value(&netdev.name)
+            .with_remedy(format!("it was left as it is; see `bpftool prog show id {id}` for its owner")));
+    }
+    if netdev.master.is_some() {
+        return refuse(
+            format!("`{}` is enslaved to a bridge or bond, which takes its packets", netdev.name),
+            "take it out: ip link set dev NETDEV nomaster",
+        );
+    }
+    Ok(())
+}
+
+fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
+    let refuse = |message: String| {
+        let error = ApiError::new(ErrorCode::NotSupported, message);
+        Err(error.with_field("attach").with_value("xdp").with_remedy("use --attach tcx (or auto)"))
+    };
+    // A tap's XDP program sees a guest's GSO packets in generic mode only, where they cannot be redirected whole.
+    if netdev.kind.as_deref() == Some("tun") {
+        return refuse(format!("`{}` is a tap: XDP there does not see whole packets", netdev.name));
+    }
+    if !has_native_xdp(netdev) {
+        return refuse(format!("the driver of `{}` has no native XDP with redirect", netdev.name));
+    }
+    Ok(())
+}
+
+fn has_native_xdp(netdev: &Link) -> bool {
+    netdev_genl::xdp_features(netdev.ifindex).is_ok_and(|found| found.basic && found.redirect)
+}

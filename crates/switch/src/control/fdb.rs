@@ -1,0 +1,80 @@
+//! The forwarding table as users see and change it.
+
+use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
+use forebay_control::{ApiError, ErrorCode, MacAddr, PortId, Vid};
+use forebay_wire::mac;
+
+use super::Control;
+use crate::fdb::{Entry, FdbError, Flush};
+
+impl Control {
+    pub(crate) fn fdb_list(&self) -> Vec<FdbEntry> {
+        let now_s = self.shared.now_s();
+        let mut entries: Vec<_> =
+            self.shared.fdb.entries().filter_map(|entry| self.show_entry(&entry, now_s)).collect();
+        entries.sort_unstable_by(|a, b| (a.vlan, a.mac).cmp(&(b.vlan, b.mac)));
+        entries
+    }
+
+    fn show_entry(&self, entry: &Entry, now_s: u32) -> Option<FdbEntry> {
+        let port = self.ports.get(&PortId(entry.port))?;
+        Some(FdbEntry {
+            vlan: Vid::new(entry.vid)?,
+            mac: MacAddr(mac::to_bytes(entry.mac)),
+            port: port.spec.port_name().to_owned(),
+            kind: if entry.is_static { FdbKind::Static } else { FdbKind::Learned },
+            age_seconds: if entry.is_static { 0 } else { u64::from(now_s.saturating_sub(entry.seen_s)) },
+        })
+    }
+
+    pub(crate) fn fdb_add(&mut self, request: &FdbAdd) -> Result<FdbEntry, ApiError> {
+        self.collector()?;
+        request.validate()?;
+        let port = self.port_of(&request.port)?;
+        if !port.spec.vlan.carries(request.vlan) {
+            let message = format!("port `{}` does not carry VLAN {}", request.port, request.vlan);
+            return Err(ApiError::new(ErrorCode::InvalidValue, message)
+                .with_field("vlan")
+                .with_value(request.vlan)
+                .with_limit(&port.spec.vlan));
+        }
+        let address = mac::from_bytes(request.mac.0);
+        self.shared
+            .fdb
+            .add_static(request.vlan.get(), address, port.id.0, self.shared.now_s())
+            .map_err(|error| not_added(&error))?;
+        Ok(FdbEntry {
+            vlan: request.vlan,
+            mac: request.mac,
+            port: request.port.clone(),
+            kind: FdbKind::Static,
+            age_seconds: 0,
+        })
+    }
+
+    pub(crate) fn fdb_del(&mut self, request: &FdbDel) -> Result<FdbEntry, ApiError> {
+        let now_s = self.shared.now_s();
+        self.shared
+            .fdb
+            .remove(request.vlan.get(), mac::from_bytes(request.mac.0))
+            .and_then(|entry| self.show_entry(&entry, now_s))
+            .ok_or_else(|| {
+                let message = format!("there is no entry for {} in VLAN {}", request.mac, request.vlan);
+                ApiError::new(ErrorCode::NoSuchEntry, message).with_remedy("see `forebay fdb list`")
+            })
+    }
+
+    pub(crate) fn fdb_flush(&mut self, request: &FdbFlush) -> Result<FdbFlushReply, ApiError> {
+        let port = request.port.as_deref().map(|name| self.id_of(name)).transpose()?;
+        let which = Flush { port: port.map(|id| id.0), vid: request.vlan.map(Vid::get), with_static: false };
+        Ok(FdbFlushReply { flushed: self.shared.fdb.flush(which) as u64 })
+    }
+}
+
+fn not_added(error: &FdbError) -> ApiError {
+    let code = match error {
+        FdbError::Multicast { .. } => ErrorCode::InvalidValue,
+        _ => ErrorCode::FdbFull,
+    };
+    ApiError::new(code, error.to_string()).with_remedy("raise fdb.max_entries, or delete entries")
+}

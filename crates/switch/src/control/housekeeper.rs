@@ -1,0 +1,91 @@
+//! The thread that follows netdevs and lets old entries go.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use forebay_kernel::netlink::{LinkEvent, LinkMonitor};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::Control;
+use crate::SwitchError;
+
+/// How often old entries are looked for and counters observed.
+const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Slots of the forwarding table that one tick looks at.
+const SWEEP_SLOTS: usize = 16_384;
+/// Events that are followed under one lock.
+const EVENTS: usize = 256;
+
+/// Stops its thread when dropped.
+pub(crate) struct Housekeeper {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Housekeeper {
+    /// Starts the thread. It listens in the calling thread's network namespace.
+    pub(crate) fn start(control: Arc<Mutex<Control>>) -> Result<Self, SwitchError> {
+        let monitor = LinkMonitor::open()?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)
+            .map(Arc::new)
+            .map_err(SwitchError::system("create an eventfd"))?;
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("housekeeper".into())
+            .spawn(move || run(&control, monitor, &stopped))
+            .map_err(SwitchError::system("start the housekeeper thread"))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(self.stop.as_fd(), &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
+    loop {
+        let mut fds = [PollFd::new(&monitor, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        // An interrupted poll is a short tick.
+        let _ = poll(&mut fds, Some(&TICK));
+        let (heard, stopped) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if stopped {
+            return;
+        }
+        let events = if heard { hear(&mut monitor) } else { Vec::new() };
+        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.follow(events);
+        if !heard {
+            control.tick();
+        }
+    }
+}
+
+fn hear(monitor: &mut LinkMonitor) -> Vec<LinkEvent> {
+    let mut events = Vec::new();
+    while events.len() < EVENTS {
+        match monitor.next_event() {
+            Ok(Some(event)) => events.push(event),
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!(%error, "could not follow netdevs; looking at all of them");
+                events.push(LinkEvent::Overrun);
+                break;
+            }
+        }
+    }
+    events
+}
+
+impl Control {
+    /// Once a second, when nothing else happens.
+    fn tick(&mut self) {
+        self.shared.fdb.expire(self.shared.now_s(), SWEEP_SLOTS);
+        self.observe_loss();
+    }
+}

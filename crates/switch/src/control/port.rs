@@ -1,0 +1,228 @@
+//! A port as the control side holds it.
+
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
+use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
+use forebay_kernel::netlink::Link;
+use forebay_kernel::{KernelCounters, NetdevLink};
+use forebay_xsk::{PortSocket, Statistics};
+
+use crate::counters::{PortCells, RingGauge};
+use crate::topology::PortEntry;
+use crate::vlan::PortVlans;
+
+/// The program on a port's netdev, while there is one.
+pub(super) struct Attachment {
+    /// Held for its drop, which detaches the program.
+    pub(super) _link: NetdevLink,
+    pub(super) ifindex: u32,
+    /// The netdev as it was last heard of.
+    pub(super) netdev: Link,
+}
+
+/// A port's socket on one collector queue.
+pub(super) struct PortQueue {
+    pub(super) worker: usize,
+    pub(super) socket: Arc<PortSocket>,
+    pub(super) gauge: Arc<RingGauge>,
+}
+
+/// One port, from `port add` to `port del`, whatever happens to its netdev.
+pub(super) struct Port {
+    pub(super) id: PortId,
+    pub(super) spec: PortSpec,
+    pub(super) kind: AttachKind,
+    pub(super) completes_checksums: bool,
+    pub(super) attachment: Option<Attachment>,
+    pub(super) state: PortState,
+    pub(super) reason: String,
+    pub(super) queues: Vec<PortQueue>,
+    pub(super) cells: Arc<PortCells>,
+    /// What the kernel had counted for this id before this port.
+    pub(super) baseline: KernelCounters,
+    pub(super) loss: CollectorLoss,
+}
+
+impl Port {
+    /// How the packet path sees it.
+    pub(super) fn entry(&self) -> PortEntry {
+        let usable = matches!(self.state, PortState::Up | PortState::NetdevRenamed);
+        PortEntry {
+            id: self.id,
+            ifindex: self.attachment.as_ref().filter(|_| usable).map(|attachment| attachment.ifindex),
+            mode: self.spec.vlan.clone(),
+            vlans: PortVlans::new(&self.spec.vlan),
+            isolated: self.spec.isolated,
+            completes_checksums: self.completes_checksums,
+            cells: Arc::clone(&self.cells),
+        }
+    }
+
+    /// What the kernel's drop counters of its sockets add up to.
+    pub(super) fn socket_statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for queue in &self.queues {
+            let statistics = queue.socket.statistics().unwrap_or_default();
+            sum.rx_dropped += statistics.rx_dropped;
+            sum.rx_ring_full += statistics.rx_ring_full;
+        }
+        sum
+    }
+
+    /// Frames that lie in its RX rings.
+    pub(super) fn used(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.gauge.used.get()).sum()
+    }
+
+    /// Most frames that lay there at once.
+    pub(super) fn max(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.gauge.max.get()).sum()
+    }
+
+    pub(super) fn show(&self, counters: PortCounters, rx_ring_depth: u32) -> PortShow {
+        let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
+        PortShow {
+            id: self.id,
+            name: self.spec.port_name().to_owned(),
+            netdev: netdev.map_or_else(|| self.spec.netdev.clone(), |netdev| netdev.name.clone()),
+            ifindex: netdev.map(|netdev| IfIndex(netdev.ifindex)),
+            attach: self.kind,
+            requested: self.spec.attach,
+            state: self.state,
+            state_reason: self.reason.clone(),
+            vlan: self.spec.vlan.clone(),
+            isolated: self.spec.isolated,
+            mtu: netdev.map_or(0, |netdev| netdev.mtu),
+            worker: self.queues.iter().map(|queue| queue.worker as u32).collect(),
+            rx_ring_depth,
+            counters,
+        }
+    }
+}
+
+/// Tells packets that the collector lost from packets that are on their way through it.
+///
+/// Both look the same in the counters: offered by the port's program and not yet seen by the collector's. The
+/// collector's rings hold only so many, so what goes beyond is lost; and when nothing moves, all of it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CollectorLoss {
+    seen: KernelCounters,
+    lost_packets: u64,
+}
+
+impl CollectorLoss {
+    /// Looks at `counters`; `room` is how many packets can be under way. Says whether all is accounted for.
+    pub(super) fn observe(&mut self, counters: KernelCounters, room: u64) -> bool {
+        let gap = counters
+            .offered_packets
+            .wrapping_sub(counters.collected_packets)
+            .wrapping_sub(counters.refused_packets);
+        if counters == self.seen {
+            self.lost_packets = gap;
+        } else {
+            self.lost_packets = self.lost_packets.max(gap.saturating_sub(room));
+            self.seen = counters;
+        }
+        self.lost_packets == gap
+    }
+
+    pub(super) fn lost_packets(&self) -> u64 {
+        self.lost_packets
+    }
+}
+
+/// Everything that was counted for one port or several, in the raw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) cells: PortCounters,
+    pub(super) tx_offered: u64,
+    pub(super) kernel: KernelCounters,
+    pub(super) sockets: Statistics,
+    pub(super) collector_lost: u64,
+    /// Received by the kernel and not yet by a worker.
+    pub(super) waiting: u64,
+}
+
+/// The sums of deleted ports.
+pub(super) type Retired = Counted;
+
+impl Counted {
+    /// The port's counters as users see them: a packet that the kernel dropped was received too.
+    pub(super) fn counters(&self) -> PortCounters {
+        let mut shown = self.cells;
+        let kernel_drops = [
+            (DropReason::NoFrame, self.sockets.rx_dropped),
+            (DropReason::RxRingFull, self.sockets.rx_ring_full),
+            (DropReason::CollectorFull, self.collector_lost + self.kernel.refused_packets),
+            (DropReason::PortDown, self.kernel.unclaimed_packets),
+        ];
+        for (reason, packets) in kernel_drops {
+            shown.drops[reason] += packets;
+            shown.rx_packets += packets;
+        }
+        shown
+    }
+}
+
+impl AddAssign for Counted {
+    fn add_assign(&mut self, other: Self) {
+        self.cells += other.cells;
+        self.tx_offered += other.tx_offered;
+        self.kernel = sum(self.kernel, other.kernel);
+        self.sockets.rx_dropped += other.sockets.rx_dropped;
+        self.sockets.rx_ring_full += other.sockets.rx_ring_full;
+        self.collector_lost += other.collector_lost;
+        self.waiting += other.waiting;
+    }
+}
+
+fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
+    KernelCounters {
+        offered_packets: a.offered_packets.wrapping_add(b.offered_packets),
+        collected_packets: a.collected_packets.wrapping_add(b.collected_packets),
+        unclaimed_packets: a.unclaimed_packets.wrapping_add(b.unclaimed_packets),
+        refused_packets: a.refused_packets.wrapping_add(b.refused_packets),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(offered: u64, collected: u64) -> KernelCounters {
+        KernelCounters { offered_packets: offered, collected_packets: collected, ..Default::default() }
+    }
+
+    #[test]
+    fn packets_on_their_way_are_not_lost() {
+        let mut loss = CollectorLoss::default();
+        assert!(!loss.observe(counters(1000, 900), 256));
+        assert_eq!(loss.lost_packets(), 0);
+        assert!(loss.observe(counters(1000, 1000), 256));
+    }
+
+    #[test]
+    fn what_cannot_be_on_its_way_is_lost() {
+        let mut loss = CollectorLoss::default();
+        loss.observe(counters(10_000, 1000), 256);
+        assert_eq!(loss.lost_packets(), 9000 - 256);
+    }
+
+    #[test]
+    fn when_nothing_moves_the_rest_is_lost() {
+        let mut loss = CollectorLoss::default();
+        loss.observe(counters(1000, 990), 256);
+        assert!(loss.observe(counters(1000, 990), 256));
+        assert_eq!(loss.lost_packets(), 10);
+    }
+
+    #[test]
+    fn the_kernels_counters_may_wrap() {
+        let mut loss = CollectorLoss::default();
+        loss.observe(counters(5, u64::MAX), 256);
+        assert!(loss.observe(counters(5, u64::MAX), 256));
+        assert_eq!(loss.lost_packets(), 6);
+    }
+}

@@ -1,0 +1,164 @@
+//! Buckets of slots, and the protocol by which readers read them while one writer writes.
+//!
+//! A reader has the right value for its key if it reads *value, key, value* and finds its key in between two values
+//! of one generation: a slot changes generation before it loses its key and again before it gets another, so
+//! within one generation it never has two keys. The writer, who holds the token, does
+//!
+//! ```text
+//!  erase:   value := next generation    key := empty
+//!  insert:  value := next generation    key := the key      (into an empty slot only)
+//! ```
+//!
+//! with release stores in this order, and readers load in theirs with acquire. A reader that meets a change takes
+//! the slot as not its own and goes on: it never retries, hence never waits. To be fooled it would have to sleep between
+//! two loads while its slot changes hands a multiple of 16,384 times and holds its key again at the end.
+//!
+//! Refreshing (`last seen`) needs no token: it is a compare-and-swap on the whole value, which fails if the slot has
+//! changed hands or its station port.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::hash::Hasher;
+use super::slot::{Key, Value};
+use super::token::Held;
+
+/// Slots in a bucket: their keys fill one cache line, their values another.
+pub(super) const WAYS: usize = 8;
+
+/// Slots for each entry of the capacity. At half load a bucket pair that is full is beyond expectation.
+const SLOTS_PER_ENTRY: usize = 2;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Bucket {
+    keys: [AtomicU64; WAYS],
+    values: [AtomicU64; WAYS],
+}
+
+/// A slot whose key was found in it, with the value it had then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'a> {
+    bucket: &'a Bucket,
+    way: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    buckets: Box<[Bucket]>,
+    hasher: Hasher,
+}
+
+impl Table {
+    pub(super) fn new(capacity: u32, seed: [u64; 2]) -> Self {
+        let count = (capacity as usize * SLOTS_PER_ENTRY).div_ceil(WAYS).max(2);
+        Table { buckets: (0..count).map(|_| Bucket::default()).collect(), hasher: Hasher::new(seed) }
+    }
+
+    pub(super) fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// Where a key is. Wait-free.
+    #[inline]
+    pub(super) fn get(&self, key: Key) -> Option<Found<'_>> {
+        let [first, second] = self.candidates(key);
+        first.get(key).or_else(|| second.get(key))
+    }
+
+    /// Puts a key that is not in the table into the emptier of its buckets; false if both are full.
+    pub(super) fn insert(&self, held: &Held<'_>, key: Key, value: Value) -> bool {
+        let [first, second] = self.candidates(key);
+        let emptier = if second.occupied() < first.occupied() { second } else { first };
+        emptier.insert(held, key, value)
+    }
+
+    /// The two buckets that a key may lie in; once in a while they are the same.
+    #[inline]
+    fn candidates(&self, key: Key) -> [&Bucket; 2] {
+        let hash = self.hasher.hash(key);
+        [self.bucket_at(hash >> 32), self.bucket_at(hash & 0xffff_ffff)]
+    }
+
+    /// Maps 32 random bits to a bucket, evenly and without a division.
+    #[inline]
+    fn bucket_at(&self, random: u64) -> &Bucket {
+        &self.buckets[((random * self.buckets.len() as u64) >> 32) as usize]
+    }
+}
+
+impl Bucket {
+    #[inline]
+    fn get(&self, key: Key) -> Option<Found<'_>> {
+        let way = self.keys.iter().position(|k| k.load(Ordering::Relaxed) == key.0)?;
+        self.read(way, key)
+    }
+
+    /// The value of a slot if, all the while it was read, it was `key`'s.
+    #[inline]
+    fn read(&self, way: usize, key: Key) -> Option<Found<'_>> {
+        let before = Value(self.values[way].load(Ordering::Acquire));
+        let is_mine = self.keys[way].load(Ordering::Acquire) == key.0;
+        let value = Value(self.values[way].load(Ordering::Acquire));
+        (is_mine && value.is_same_generation(before)).then_some(Found { bucket: self, way, value })
+    }
+
+    /// All that is in the bucket.
+    pub(super) fn found(&self) -> impl Iterator<Item = (Key, Found<'_>)> {
+        let occupied = self.keys.iter().map(|k| Key(k.load(Ordering::Relaxed))).enumerate();
+        occupied
+            .filter(|(_, key)| *key != Key::EMPTY)
+            .filter_map(|(way, key)| Some((key, self.read(way, key)?)))
+    }
+
+    fn occupied(&self) -> usize {
+        self.keys.iter().filter(|k| k.load(Ordering::Relaxed) != Key::EMPTY.0).count()
+    }
+
+    fn insert(&self, _held: &Held<'_>, key: Key, value: Value) -> bool {
+        let Some(way) = self.keys.iter().position(|k| k.load(Ordering::Relaxed) == Key::EMPTY.0) else {
+            return false;
+        };
+        let last = Value(self.values[way].load(Ordering::Relaxed)).next_generation();
+        self.values[way].store(value.in_generation_of(last).0, Ordering::Release);
+        self.keys[way].store(key.0, Ordering::Release);
+        true
+    }
+}
+
+impl Found<'_> {
+    /// Sets the value if it is still the one that was found. Needs no token: only the time may differ.
+    #[inline]
+    pub(super) fn replace(&self, value: Value) -> bool {
+        debug_assert!(
+            value.seen_at(0) == self.value.seen_at(0),
+            "only the token's holder changes more than the time"
+        );
+        self.word().compare_exchange(self.value.0, value.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sets port, time and kind of the entry, whatever time a refresh may have written meanwhile.
+    pub(super) fn overwrite(&self, _held: &Held<'_>, value: Value) {
+        self.word().store(value.in_generation_of(self.value).0, Ordering::Release);
+    }
+
+    /// Empties the slot.
+    pub(super) fn erase(&self, _held: &Held<'_>) {
+        self.word().store(self.value.next_generation().0, Ordering::Release);
+        self.bucket.keys[self.way].store(Key::EMPTY.0, Ordering::Release);
+    }
+
+    /// Empties the slot, unless its station was heard since it was found: then false, and nothing is done.
+    pub(super) fn erase_if_unheard(&self, held: &Held<'_>) -> bool {
+        let gone = self.value.next_generation();
+        let unheard = self.word().compare_exchange(self.value.0, gone.0, Ordering::AcqRel, Ordering::Relaxed);
+        if unheard.is_ok() {
+            self.erase(held);
+        }
+        unheard.is_ok()
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        &self.bucket.values[self.way]
+    }
+}

@@ -1,0 +1,37 @@
+//! What workers and control thread both see.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use forebay_pool::{Arena, Pool};
+
+use crate::counters::WorkerCell;
+use crate::fdb::Fdb;
+use crate::flood::FloodLimit;
+use crate::topology::Topology;
+
+/// Shared state; everything in it is read without a lock.
+pub(crate) struct Shared {
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) topology: Arc<ArcSwap<Topology>>,
+    pub(crate) fdb: Fdb,
+    pub(crate) flood: FloodLimit,
+    pub(crate) workers: Box<[WorkerCell]>,
+    pub(crate) max_ports: usize,
+    /// Time zero of the switch's clock.
+    pub(crate) started: Instant,
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn worker_cell(&self, worker: usize) -> &WorkerCell {
+        &self.workers[worker]
+    }
+
+    /// Whole seconds of the switch's clock.
+    pub(crate) fn now_s(&self) -> u32 {
+        self.started.elapsed().as_secs() as u32
+    }
+}

@@ -1,0 +1,182 @@
+//! The running switch: started, asked, stopped.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use forebay_control::config::{Config, Settings};
+use forebay_control::eswitch::EswitchShow;
+use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use forebay_control::pool::PoolShow;
+use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use forebay_control::stats::StatsShow;
+use forebay_control::{ApiError, SwitchControl};
+use forebay_pool::{Arena, FrameSize, Magazine, Pool};
+use forebay_xsk::QueueRings;
+
+use crate::SwitchError;
+use crate::collector::{Collector, CollectorOptions};
+use crate::control::{Control, Housekeeper, WorkerHandle};
+use crate::counters::WorkerCell;
+use crate::fdb::{Fdb, Limits};
+use crate::flood::FloodLimit;
+use crate::shared::Shared;
+use crate::topology::Topology;
+use crate::worker::Worker;
+
+/// Entries of a queue's fill ring: what the kernel may receive while a worker is away.
+const FILL_ENTRIES: u32 = 4096;
+
+/// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
+pub struct Switch {
+    control: Arc<Mutex<Control>>,
+    housekeeper: Mutex<Option<Housekeeper>>,
+}
+
+impl Switch {
+    /// Starts a switch without ports in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`SwitchError`] naming the step; nothing is left behind.
+    pub fn start(config: &Config) -> Result<Self, SwitchError> {
+        let frames = NonZeroU32::new(config.pool.frames).ok_or(SwitchError::Setting {
+            what: "pool.frames",
+            value: 0,
+            limit: "there must be at least one frame",
+        })?;
+        let (arena, free) = Arena::new(frames, FrameSize::new(config.pool.frame_size)?)?;
+        let arena = Arc::new(arena);
+        let workers = config.switch.workers.max(1);
+        let options = CollectorOptions {
+            queues: workers,
+            max_ports: config.switch.max_ports,
+            fill_entries: fill_entries(frames.get(), workers),
+        };
+        let (collector, datapath, rings) = Collector::new(options, &arena)?;
+        let shared = Arc::new(shared(config, arena, Pool::new(free), workers));
+        let workers = start_workers(config, &shared, rings)?;
+        let control = Control::new(config, shared, collector, datapath, workers);
+        let control = Arc::new(Mutex::new(control));
+        let housekeeper = Housekeeper::start(Arc::clone(&control))?;
+        Ok(Self { control, housekeeper: Mutex::new(Some(housekeeper)) })
+    }
+
+    /// A thread that panicked while it held the lock has left counters and maps that are still each in order.
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fill rings together take at most half of the frames, so that RX rings have the other half.
+fn fill_entries(frames: u32, workers: u32) -> u32 {
+    let share = (frames / 2 / workers).max(64);
+    (1 << share.ilog2()).min(FILL_ENTRIES)
+}
+
+fn shared(config: &Config, arena: Arc<Arena>, pool: Pool, workers: u32) -> Shared {
+    let limits = Limits {
+        total: config.fdb.max_entries,
+        per_port: config.fdb.max_entries_per_port,
+        ageing_s: config.fdb.ageing_seconds,
+    };
+    Shared {
+        arena,
+        pool: Arc::new(pool),
+        topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
+        fdb: Fdb::new(limits, seed()),
+        flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
+        workers: (0..workers).map(|_| WorkerCell::default()).collect(),
+        max_ports: config.switch.max_ports as usize,
+        started: Instant::now(),
+    }
+}
+
+/// Numbers that a sender of packets cannot guess: what the standard library seeds its hash maps with.
+fn seed() -> [u64; 2] {
+    let random = RandomState::new();
+    [random.hash_one(0), random.hash_one(1)]
+}
+
+fn start_workers(
+    config: &Config,
+    shared: &Arc<Shared>,
+    rings: Vec<QueueRings>,
+) -> Result<Vec<WorkerHandle>, SwitchError> {
+    let mut handles = Vec::new();
+    for (index, rings) in rings.into_iter().enumerate() {
+        let magazine = Magazine::new(Arc::clone(&shared.pool));
+        let level = magazine.level();
+        let (worker, commander) = Worker::new(index, Arc::clone(shared), rings.fill, magazine)?;
+        let cpu = config.switch.cpus.get(index).copied();
+        handles.push(WorkerHandle::spawn(index, cpu, worker, commander, level)?);
+    }
+    Ok(handles)
+}
+
+impl SwitchControl for Switch {
+    fn port_add(&self, request: PortAdd) -> PortAddReply {
+        self.control().port_add(request)
+    }
+
+    fn port_del(&self, names: &[String]) -> Result<PortDelReply, ApiError> {
+        self.control().port_del(names)
+    }
+
+    fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
+        self.control().port_set(name, change)
+    }
+
+    fn port_list(&self) -> Vec<PortShow> {
+        self.control().port_list()
+    }
+
+    fn port_show(&self, name: &str) -> Result<PortShow, ApiError> {
+        self.control().port_show(name)
+    }
+
+    fn fdb_list(&self) -> Vec<FdbEntry> {
+        self.control().fdb_list()
+    }
+
+    fn fdb_add(&self, request: FdbAdd) -> Result<FdbEntry, ApiError> {
+        self.control().fdb_add(&request)
+    }
+
+    fn fdb_del(&self, request: FdbDel) -> Result<FdbEntry, ApiError> {
+        self.control().fdb_del(&request)
+    }
+
+    fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError> {
+        self.control().fdb_flush(&request)
+    }
+
+    fn stats(&self) -> StatsShow {
+        self.control().stats()
+    }
+
+    fn pool(&self) -> PoolShow {
+        self.control().pool()
+    }
+
+    fn eswitch(&self) -> EswitchShow {
+        self.control().eswitch()
+    }
+
+    fn apply_settings(&self, settings: Settings) -> Result<(), ApiError> {
+        self.control().apply_settings(&settings)
+    }
+
+    fn shutdown(&self) {
+        let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(housekeeper);
+        self.control().stop();
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}

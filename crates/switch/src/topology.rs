@@ -1,0 +1,139 @@
+//! The ports as the packet path sees them: a snapshot that the control thread replaces as a whole.
+
+use std::sync::Arc;
+
+use forebay_control::PortId;
+use forebay_control::vlan::VlanMode;
+
+use crate::counters::PortCells;
+use crate::vlan::PortVlans;
+
+/// One port in a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct PortEntry {
+    pub(crate) id: PortId,
+    /// Where to send; `None` while the netdev is down or gone.
+    pub(crate) ifindex: Option<u32>,
+    pub(crate) mode: VlanMode,
+    pub(crate) vlans: PortVlans,
+    pub(crate) isolated: bool,
+    /// Packets may come in with their L4 checksum unfinished (XDP on a virtual netdev).
+    pub(crate) completes_checksums: bool,
+    pub(crate) cells: Arc<PortCells>,
+}
+
+/// All ports at one moment, with the lists that flooding walks.
+#[derive(Debug, Default)]
+pub(crate) struct Topology {
+    ports: Vec<Option<PortEntry>>,
+    /// Index into `lists` of each VLAN's list; VLANs that no port names share list 0.
+    list_of_vlan: Vec<u16>,
+    lists: Vec<Box<[PortId]>>,
+}
+
+impl Topology {
+    /// Builds the snapshot: linear in ports, times the VLANs that ports name.
+    pub(crate) fn new(entries: impl IntoIterator<Item = PortEntry>) -> Self {
+        let mut topology = Self { ports: Vec::new(), list_of_vlan: vec![0; 4096], lists: Vec::new() };
+        for entry in entries {
+            let index = usize::from(entry.id.0);
+            if topology.ports.len() <= index {
+                topology.ports.resize(index + 1, None);
+            }
+            topology.ports[index] = Some(entry);
+        }
+        topology.make_lists();
+        topology
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, id: PortId) -> Option<&PortEntry> {
+        self.ports.get(usize::from(id.0))?.as_ref()
+    }
+
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &PortEntry> {
+        self.ports.iter().flatten()
+    }
+
+    /// Ports that are up and carry VLAN `vid`.
+    #[inline]
+    pub(crate) fn members(&self, vid: u16) -> &[PortId] {
+        let list = self.list_of_vlan.get(usize::from(vid)).copied().unwrap_or(0);
+        self.lists.get(usize::from(list)).map_or(&[], |list| list)
+    }
+
+    fn make_lists(&mut self) {
+        let mut named: Vec<u16> = self.ports().flat_map(|port| named_vlans(&port.mode)).collect();
+        named.sort_unstable();
+        named.dedup();
+        let transparent = self.list(|port| matches!(port.mode, VlanMode::All));
+        self.lists.push(transparent);
+        for vid in named {
+            self.list_of_vlan[usize::from(vid)] = self.lists.len() as u16;
+            let members = self.list(|port| port.vlans.carries(vid));
+            self.lists.push(members);
+        }
+    }
+
+    fn list(&self, belongs: impl Fn(&PortEntry) -> bool) -> Box<[PortId]> {
+        self.ports().filter(|port| port.ifindex.is_some() && belongs(port)).map(|port| port.id).collect()
+    }
+}
+
+fn named_vlans(mode: &VlanMode) -> Vec<u16> {
+    match mode {
+        VlanMode::All => Vec::new(),
+        VlanMode::Access(vid) => vec![vid.get()],
+        VlanMode::Trunk { vids, native } => vids.iter().chain(native).map(|vid| vid.get()).collect(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn entry(id: u16, mode: &str) -> PortEntry {
+        let mode: VlanMode = mode.parse().expect("a VLAN mode");
+        PortEntry {
+            id: PortId(id),
+            ifindex: Some(100 + u32::from(id)),
+            vlans: PortVlans::new(&mode),
+            mode,
+            isolated: false,
+            completes_checksums: false,
+            cells: Arc::new(PortCells::new(1)),
+        }
+    }
+
+    fn members(topology: &Topology, vid: u16) -> Vec<u16> {
+        topology.members(vid).iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn a_vlan_floods_to_the_ports_that_carry_it() {
+        let topology = Topology::new([
+            entry(0, "all"),
+            entry(1, "access:10"),
+            entry(2, "trunk:10,20,native:1"),
+            entry(5, "trunk:20"),
+        ]);
+        assert_eq!(members(&topology, 0), [0]);
+        assert_eq!(members(&topology, 1), [0, 2]);
+        assert_eq!(members(&topology, 10), [0, 1, 2]);
+        assert_eq!(members(&topology, 20), [0, 2, 5]);
+        assert_eq!(members(&topology, 4094), [0]);
+    }
+
+    #[test]
+    fn a_port_whose_netdev_is_gone_gets_no_flood() {
+        let gone = PortEntry { ifindex: None, ..entry(1, "all") };
+        let topology = Topology::new([entry(0, "all"), gone]);
+        assert_eq!(members(&topology, 0), [0]);
+        assert!(topology.port(PortId(1)).is_some(), "but it is still known");
+    }
+
+    #[test]
+    fn an_empty_switch_floods_to_nobody() {
+        assert!(Topology::default().members(7).is_empty());
+    }
+}

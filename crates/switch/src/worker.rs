@@ -1,0 +1,144 @@
+//! The data plane: one thread that serves the ports bound to its collector queue.
+//!
+//! It works in NAPI style: a run list of ports with packets, a budget of 64 packets a turn, sleep when nothing is
+//! ready. One turn is [`Worker::run_once`], and its six verbs are six files:
+//!
+//! ```text
+//!   receive ─► classify ─► decide ─► transmit ─► complete ─► refill
+//!   RX ring    headers,    FDB,      packet      counters    frames back to
+//!   to burst   VLAN        verdicts  socket                  the fill ring
+//! ```
+//!
+//! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
+
+mod classify;
+mod command;
+mod complete;
+mod decide;
+mod ready;
+mod receive;
+mod refill;
+mod transmit;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::Cache;
+use forebay_control::PortId;
+use forebay_policy::{Nanos, TokenBucket};
+use forebay_pool::{Burst, Magazine};
+use forebay_xsk::{FillRing, PortSocket, RxRing, Transmitter};
+
+use crate::SwitchError;
+use crate::counters::{PortCells, RingGauge};
+use crate::shared::Shared;
+use crate::topology::Topology;
+
+pub(crate) use command::{Command, Commander};
+
+use classify::Classified;
+use complete::Tally;
+use decide::Verdict;
+use ready::Ready;
+
+/// Packets of one port in one turn; the kernel's NAPI budget.
+pub(crate) const BUDGET: usize = 64;
+
+/// A port as one worker serves it: its RX ring on the worker's queue.
+pub(crate) struct Channel {
+    pub(crate) port: PortId,
+    pub(crate) ring: RxRing,
+    pub(crate) socket: Arc<PortSocket>,
+    pub(crate) gauge: Arc<RingGauge>,
+    pub(crate) cells: Arc<PortCells>,
+    pub(crate) flood_bucket: TokenBucket,
+    /// The settings that `flood_bucket` was made from.
+    pub(crate) flood_generation: u64,
+}
+
+/// What a worker is made of. Its thread calls [`Worker::run`].
+pub(crate) struct Worker {
+    index: usize,
+    shared: Arc<Shared>,
+    topology: Cache<Arc<arc_swap::ArcSwap<Topology>>, Arc<Topology>>,
+    channels: Vec<Option<Channel>>,
+    ready: Ready,
+    fill: FillRing,
+    magazine: Magazine,
+    transmitter: Transmitter,
+    burst: Burst,
+    classified: Vec<Classified>,
+    verdicts: Vec<Verdict>,
+    started: Instant,
+}
+
+impl Worker {
+    /// A worker for collector queue `index` whose frames go through `fill`.
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        fill: FillRing,
+        magazine: Magazine,
+    ) -> Result<(Self, Commander), SwitchError> {
+        let (ready, commander) = Ready::new()?;
+        let mut channels = Vec::new();
+        channels.resize_with(shared.max_ports, || None);
+        let worker = Self {
+            index,
+            topology: Cache::new(Arc::clone(&shared.topology)),
+            channels,
+            ready,
+            fill,
+            magazine,
+            transmitter: Transmitter::open()?,
+            burst: Burst::new(BUDGET),
+            classified: Vec::with_capacity(BUDGET),
+            verdicts: Vec::with_capacity(BUDGET),
+            started: shared.started,
+            shared,
+        };
+        Ok((worker, commander))
+    }
+
+    /// Serves ports until told to stop.
+    pub(crate) fn run(mut self) {
+        self.refill();
+        loop {
+            let looked = Instant::now();
+            let slept = self.wait();
+            let woken = if slept { Instant::now() } else { looked };
+            if !self.obey() {
+                return;
+            }
+            for _ in 0..self.ready.len() {
+                if let Some(port) = self.ready.next() {
+                    self.run_once(port);
+                }
+            }
+            let cell = self.shared.worker_cell(self.index);
+            cell.iterations.add(1);
+            cell.sleeps.add(u64::from(slept));
+            cell.busy_ns.add(woken.elapsed().as_nanos() as u64);
+        }
+    }
+
+    /// One turn of one port: the data plane.
+    fn run_once(&mut self, port: PortId) {
+        let Some(mut channel) = self.channels[usize::from(port.0)].take() else { return };
+        let now = Nanos(self.started.elapsed().as_nanos() as u64);
+        let topology = Arc::clone(self.topology.load());
+        let mut tally = Tally::default();
+
+        let more = self.receive(&mut channel);
+        self.classify(&topology, &channel, &mut tally);
+        self.decide(&topology, &mut channel, now, &mut tally);
+        self.transmit(&topology, &channel);
+        self.complete(&channel, &tally);
+        self.refill();
+
+        if more {
+            self.ready.again(port);
+        }
+        self.channels[usize::from(port.0)] = Some(channel);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the control thread asks of a worker, between two turns.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender};
+
+use forebay_control::{DropReason, PortId};
+
+use super::{Channel, Worker};
+
+/// One request. Where there is an answer, it comes when the request is done.
+pub(crate) enum Command {
+    /// Serve this port from now on.
+    Add(Box<Channel>),
+    /// Take what lies in the port's RX ring back to the pool and forget the port. Nothing may deliver to it any more.
+    Remove(PortId, Sender<()>),
+    /// End the thread.
+    Stop,
+}
+
+/// The control thread's end.
+pub(crate) struct Commander {
+    sender: SyncSender<Command>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Commander {
+    pub(super) fn new(sender: SyncSender<Command>, bell: Arc<OwnedFd>) -> Self {
+        Self { sender, bell }
+    }
+
+    /// Sends a request and wakes the worker; waits while the worker is too far behind. A worker that has ended takes
+    /// none, which only happens while the switch stops.
+    pub(crate) fn send(&self, command: Command) {
+        let sent = self.sender.try_send(command);
+        let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
+        if let Err(std::sync::mpsc::TrySendError::Full(command)) = sent {
+            let _ = self.sender.send(command);
+            let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Worker {
+    /// Waits for packets or commands; says whether it slept.
+    pub(super) fn wait(&mut self) -> bool {
+        self.ready.poll()
+    }
+
+    /// Carries out what was asked. `false`: stop.
+    pub(super) fn obey(&mut self) -> bool {
+        if !self.ready.command_waits {
+            return true;
+        }
+        self.ready.silence();
+        while let Ok(command) = self.ready.commands.try_recv() {
+            match command {
+                Command::Add(channel) => self.add(*channel),
+                Command::Remove(port, answer) => {
+                    self.remove(port);
+                    let _ = answer.send(());
+                }
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn add(&mut self, channel: Channel) {
+        let port = channel.port;
+        // The only failures are a bad descriptor and want of kernel memory; then the port stays silent and its ring
+        // fills, which its counters show.
+        let _ = self.ready.watch(port, channel.socket.as_fd());
+        self.channels[usize::from(port.0)] = Some(channel);
+        self.ready.again(port);
+    }
+
+    /// Packets that nobody looked at any more count as dropped: their port is down.
+    fn remove(&mut self, port: PortId) {
+        let Some(mut channel) = self.channels[usize::from(port.0)].take() else { return };
+        self.ready.ignore(channel.socket.as_fd());
+        let cell = Arc::clone(&channel.cells);
+        let cell = cell.of(self.index);
+        while channel.ring.receive(&mut self.burst) > 0 {
+            let packets = self.burst.len() as u64;
+            cell.rx_packets.add(packets);
+            cell.rx_bytes
+                .add((0..self.burst.len()).map(|index| u64::from(self.burst.len_bytes(index))).sum());
+            cell.drop(DropReason::PortDown, packets);
+            self.refill();
+        }
+        channel.gauge.set(0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Who has packets: the kernel says so through epoll, the run list remembers it.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use forebay_control::PortId;
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+use super::command::{Command, Commander};
+use crate::SwitchError;
+
+/// Ready sockets that one look at epoll reports; the others are reported by the next.
+const EVENTS: usize = 64;
+/// Commands that wait for a worker; whoever sends one more waits for it.
+const COMMANDS: usize = 64;
+/// Marks the event of the command channel; port ids are 16 bits.
+const COMMAND: u64 = u64::MAX;
+
+/// Run list and epoll of one worker.
+pub(super) struct Ready {
+    epoll: OwnedFd,
+    run_list: VecDeque<PortId>,
+    listed: Vec<bool>,
+    pub(super) commands: Receiver<Command>,
+    bell: Arc<OwnedFd>,
+    pub(super) command_waits: bool,
+}
+
+impl Ready {
+    pub(super) fn new() -> Result<(Self, Commander), SwitchError> {
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(SwitchError::system("create an epoll"))?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map(Arc::new)
+            .map_err(SwitchError::system("create an eventfd"))?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(COMMAND), epoll::EventFlags::IN)
+            .map_err(SwitchError::system("watch an eventfd"))?;
+        let (sender, commands) = sync_channel(COMMANDS);
+        let commander = Commander::new(sender, Arc::clone(&bell));
+        let ready = Self {
+            epoll,
+            run_list: VecDeque::with_capacity(usize::from(u16::MAX) + 1),
+            listed: vec![false; usize::from(u16::MAX) + 1],
+            commands,
+            bell,
+            command_waits: false,
+        };
+        Ok((ready, commander))
+    }
+
+    /// Ports on the run list.
+    pub(super) fn len(&self) -> usize {
+        self.run_list.len()
+    }
+
+    /// The port whose turn it is.
+    pub(super) fn next(&mut self) -> Option<PortId> {
+        let port = self.run_list.pop_front()?;
+        self.listed[usize::from(port.0)] = false;
+        Some(port)
+    }
+
+    /// Puts `port` at the end of the run list, once.
+    pub(super) fn again(&mut self, port: PortId) {
+        let listed = &mut self.listed[usize::from(port.0)];
+        if !*listed {
+            *listed = true;
+            self.run_list.push_back(port);
+        }
+    }
+
+    /// Asks the kernel who is ready. Waits only when the run list is empty; says whether it had to.
+    pub(super) fn poll(&mut self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if self.look(Some(&at_once)) || !self.run_list.is_empty() {
+            return false;
+        }
+        self.look(None);
+        true
+    }
+
+    fn look(&mut self, timeout: Option<&Timespec>) -> bool {
+        let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        // An interrupted wait reports nothing, and the caller comes back.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut room, timeout) else { return false };
+        for event in events.iter() {
+            match event.data.u64() {
+                COMMAND => self.command_waits = true,
+                port => self.again(PortId(port as u16)),
+            }
+        }
+        !events.is_empty()
+    }
+
+    /// Takes the bell's count, so that it rings for the next command.
+    pub(super) fn silence(&mut self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&*self.bell, &mut count);
+        self.command_waits = false;
+    }
+
+    /// Watches a port's socket.
+    pub(super) fn watch(&mut self, port: PortId, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(u64::from(port.0)), epoll::EventFlags::IN)
+    }
+
+    /// Stops watching it.
+    pub(super) fn ignore(&mut self, socket: BorrowedFd<'_>) {
+        let _ = epoll::delete(self.epoll.as_fd(), socket);
+    }
+}
