@@ -1,4 +1,5 @@
-//! Readers, learners and a control thread at once, on a table so small that slots change hands all the time.
+//! A reader, a learner and a thread that learns and forgets, at once, on a table so small that slots change hands
+//! all the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
@@ -9,7 +10,8 @@ use super::*;
 const STATIONS: u64 = 24;
 /// Few enough slots (32) that every slot is every station's in turn.
 const LIMITS: Limits = Limits { total: 16, per_port: 1000, ageing_s: 2 };
-const STEPS: u64 = if cfg!(miri) { 300 } else { 100_000 };
+/// What the churning thread does before all end.
+const STEPS: u64 = if cfg!(miri) { 2000 } else { 1_000_000 };
 
 const fn mac_of(station: u64) -> u64 {
     0x0200_0000_0000 + station
@@ -41,39 +43,40 @@ fn reader(fdb: &Fdb, clock: &AtomicU64, stop: &AtomicBool) -> u64 {
     hits
 }
 
-fn learner(fdb: &Fdb, clock: &AtomicU64, seed: u64) -> u64 {
-    let (mut random, mut news) = (Sequence(seed), 0);
-    for _ in 0..STEPS {
-        let station = random.next() % STATIONS;
-        let port = port_of(station, random.next());
-        let now_s = clock.load(Relaxed) as u32;
-        match fdb.learn(1, mac_of(station), port, now_s) {
-            Learned::New => news += 1,
-            Learned::Moved { from } => assert_eq!(u64::from(from) / 2, station),
-            Learned::NoRoom | Learned::LimitPort | Learned::Static | Learned::Multicast => {
-                panic!("nothing here can lead to that")
-            }
-            Learned::Known | Learned::Refreshed | Learned::LimitTotal | Learned::Busy => {}
-        }
+fn learner(fdb: &Fdb, clock: &AtomicU64, stop: &AtomicBool) {
+    let mut random = Sequence(3);
+    while !stop.load(Relaxed) {
+        learn(fdb, clock, &mut random);
     }
-    news
 }
 
-fn control(fdb: &Fdb, clock: &AtomicU64, stop: &AtomicBool) {
+fn learn(fdb: &Fdb, clock: &AtomicU64, random: &mut Sequence) {
+    let station = random.next() % STATIONS;
+    let port = port_of(station, random.next());
+    match fdb.learn(1, mac_of(station), port, clock.load(Relaxed) as u32) {
+        Learned::Moved { from } => assert_eq!(u64::from(from) / 2, station),
+        Learned::NoRoom | Learned::LimitPort | Learned::Static | Learned::Multicast => {
+            panic!("nothing here can lead to that")
+        }
+        // On few CPUs the token's holder needs ours to get on.
+        Learned::Busy => thread::yield_now(),
+        Learned::New | Learned::Known | Learned::Refreshed | Learned::LimitTotal => {}
+    }
+}
+
+fn churn(fdb: &Fdb, clock: &AtomicU64) {
     let mut random = Sequence(99);
-    while !stop.load(Relaxed) {
+    for _ in 0..STEPS {
         let station = random.next() % STATIONS;
-        match random.next() % 8 {
-            0 => _ = clock.fetch_add(1, Relaxed),
-            1 => _ = fdb.flush(Flush { port: Some(port_of(station, 0)), vid: None, with_static: false }),
-            2 | 3 => _ = fdb.expire(clock.load(Relaxed) as u32, 8),
+        match random.next() % 64 {
+            0 => _ = fdb.flush(Flush { port: Some(port_of(station, 0)), ..Flush::default() }),
+            1 => _ = fdb.expire(clock.fetch_add(1, Relaxed) as u32, 8),
+            2 => fdb.entries().for_each(|e| assert_eq!(mac_of(u64::from(e.port) / 2), e.mac)),
+            n if n % 2 == 0 => learn(fdb, clock, &mut random),
             _ => {
                 let gone = fdb.remove(1, mac_of(station));
                 assert!(gone.is_none_or(|e| u64::from(e.port) / 2 == station && e.mac == mac_of(station)));
             }
-        }
-        for entry in fdb.entries() {
-            assert_eq!(mac_of(u64::from(entry.port) / 2), entry.mac, "a port that was never this station's");
         }
     }
 }
@@ -82,22 +85,17 @@ fn control(fdb: &Fdb, clock: &AtomicU64, stop: &AtomicBool) {
 fn no_reader_ever_sees_a_port_that_was_never_the_stations() {
     let fdb = Fdb::new(LIMITS, [1, 2]);
     let (clock, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (hits, news) = thread::scope(|scope| {
-        let readers: Vec<_> = (0..2).map(|_| scope.spawn(|| reader(&fdb, &clock, &stop))).collect();
-        let controller = scope.spawn(|| control(&fdb, &clock, &stop));
-        let learners = [3, 4].map(|seed| {
-            let (fdb, clock) = (&fdb, &clock);
-            scope.spawn(move || learner(fdb, clock, seed))
-        });
-        let news = learners.map(|t| t.join());
-        // Whatever came of the learners: the others must end, too, for the test to.
+    let hits = thread::scope(|scope| {
+        let reader = scope.spawn(|| reader(&fdb, &clock, &stop));
+        let learner = scope.spawn(|| learner(&fdb, &clock, &stop));
+        let churned = scope.spawn(|| churn(&fdb, &clock)).join();
+        // Whatever came of it: the others must end, too, for the test to.
         stop.store(true, Relaxed);
-        let hits: u64 = readers.into_iter().map(|t| t.join().unwrap()).sum();
-        controller.join().unwrap();
-        (hits, news.into_iter().map(|n| n.unwrap()).sum::<u64>())
+        learner.join().unwrap();
+        churned.unwrap();
+        reader.join().unwrap()
     });
-    assert!(news > 0, "nothing was learned");
-    println!("{hits} hits, {news} new entries");
+    assert!(hits > 0, "the reader never found a station");
     check_quiet(&fdb);
 }
 
