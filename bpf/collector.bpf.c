@@ -10,8 +10,8 @@ static __always_inline int source_port(struct xdp_md *ctx, __u32 *port_id)
 {
 	void *data = (void *)(long)ctx->data;
 	struct port_mark *mark = (void *)(long)ctx->data_meta;
-	__be16 protocol;
-	__u16 tci;
+	__be16 protocol = 0; /* the verifier wants them written: no CAP_PERFMON here */
+	__u16 tci = 0;
 
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci)) {
 		*port_id = tci;

@@ -54,8 +54,8 @@ static __always_inline int to_collector(struct xdp_md *ctx, int device_bound)
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct port_counters *counted;
 	struct port_config *port;
-	__be16 protocol;
-	__u16 tci;
+	__be16 protocol = 0; /* the verifier wants them written: no CAP_PERFMON here */
+	__u16 tci = 0;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)

@@ -40,9 +40,9 @@ impl Collector {
     /// Makes the pair, loads the programs and binds all queues. The rings go to the workers.
     pub(crate) fn new(
         options: CollectorOptions,
+        netns: PrivateNetns,
         arena: &Arc<Arena>,
     ) -> Result<(Self, Datapath, Vec<QueueRings>), SwitchError> {
-        let netns = PrivateNetns::new("forebay")?;
         let (name, peer) = make_pair(&netns, options.queues)?;
         let transmit = link::by_name(&name)?;
         offload::set_tx_offloads(&name, false)?;

@@ -13,6 +13,7 @@ use forebay_control::pool::PoolShow;
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::stats::StatsShow;
 use forebay_control::{ApiError, SwitchControl};
+use forebay_kernel::netlink::PrivateNetns;
 use forebay_pool::{Arena, FrameSize, Magazine, Pool};
 use forebay_xsk::QueueRings;
 
@@ -36,11 +37,12 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts a switch without ports in the calling thread's network namespace.
+    /// Starts a switch without ports in the calling thread's network namespace; the collector's far end lies in
+    /// `netns`.
     ///
     /// # Errors
     /// [`SwitchError`] naming the step; nothing is left behind.
-    pub fn start(config: &Config) -> Result<Self, SwitchError> {
+    pub fn start(config: &Config, netns: PrivateNetns) -> Result<Self, SwitchError> {
         let frames = NonZeroU32::new(config.pool.frames).ok_or(SwitchError::Setting {
             what: "pool.frames",
             value: 0,
@@ -54,7 +56,7 @@ impl Switch {
             max_ports: config.switch.max_ports,
             fill_entries: fill_entries(frames.get(), workers),
         };
-        let (collector, datapath, rings) = Collector::new(options, &arena)?;
+        let (collector, datapath, rings) = Collector::new(options, netns, &arena)?;
         let shared = Arc::new(shared(config, arena, Pool::new(free), workers));
         let workers = start_workers(config, &shared, rings)?;
         let control = Control::new(config, shared, collector, datapath, workers);

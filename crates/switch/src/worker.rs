@@ -102,7 +102,7 @@ impl Worker {
 
     /// Serves ports until told to stop.
     pub(crate) fn run(mut self) {
-        self.refill();
+        self.prime();
         loop {
             let looked = Instant::now();
             let slept = self.wait();

@@ -15,6 +15,7 @@ pub(super) struct Tally {
 impl Worker {
     /// Adds the turn to the counters of its port, which the channel keeps even after the port left the topology.
     pub(super) fn complete(&mut self, channel: &Channel, tally: &Tally) {
+        channel.gauge.set(u64::from(channel.ring.occupancy()));
         let worker = self.shared.worker_cell(self.index);
         worker.batches.add(u64::from(!self.burst.is_empty()));
         worker.packets.add(self.burst.len() as u64);

@@ -13,14 +13,24 @@ impl Worker {
                 self.magazine.put(frame);
             }
         }
-        for _ in 0..TOP_UP.min(self.fill.free_slots() as usize) {
+        self.top_up(TOP_UP);
+        self.fill.publish();
+        self.shared.worker_cell(self.index).fill_occupancy.set(u64::from(self.fill.occupancy()));
+    }
+
+    /// Fills the ring before the first packet.
+    pub(super) fn prime(&mut self) {
+        self.top_up(usize::MAX);
+        self.refill();
+    }
+
+    fn top_up(&mut self, most: usize) {
+        for _ in 0..most.min(self.fill.free_slots() as usize) {
             let Some(frame) = self.magazine.take() else { break };
             if let Err(frame) = self.fill.post(frame) {
                 self.magazine.put(frame);
                 break;
             }
         }
-        self.fill.publish();
-        self.shared.worker_cell(self.index).fill_occupancy.set(u64::from(self.fill.occupancy()));
     }
 }

@@ -1,0 +1,45 @@
+//! Capabilities: what the daemon needs, and giving up the rest.
+
+use caps::{CapSet, Capability, CapsHashSet};
+
+/// Needed as long as the daemon runs: netdevs and programs, packet sockets, BPF, pinned packet memory.
+const RUNNING: [Capability; 4] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
+/// Needed once, to make the collector's network namespace.
+const STARTING: Capability = Capability::CAP_SYS_ADMIN;
+
+/// The process lacks capabilities, or could not give some up.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivilegeError {
+    /// Run as root, or grant them: `AmbientCapabilities=` in a systemd unit, or `setcap` on the binary.
+    #[error("missing capabilities: {missing}; run as root, or grant them (see the systemd unit that comes with forebay)")]
+    Missing {
+        /// Their names, with commas.
+        missing: String,
+    },
+    /// The kernel refused.
+    #[error("could not change the thread's capabilities: {0}")]
+    Refused(#[from] caps::errors::CapsError),
+}
+
+/// Says which capabilities the start would fail without.
+pub(crate) fn check() -> Result<(), PrivilegeError> {
+    let have = caps::read(None, CapSet::Effective)?;
+    let missing: Vec<String> = RUNNING
+        .iter()
+        .chain(&[STARTING])
+        .filter(|needed| !have.contains(needed))
+        .map(ToString::to_string)
+        .collect();
+    if missing.is_empty() { Ok(()) } else { Err(PrivilegeError::Missing { missing: missing.join(", ") }) }
+}
+
+/// Gives up, for this thread and those it will start, all that a running switch does not need.
+pub(crate) fn keep_for_running() -> Result<(), PrivilegeError> {
+    let keep = CapsHashSet::from(RUNNING);
+    caps::clear(None, CapSet::Ambient)?;
+    caps::set(None, CapSet::Effective, &keep)?;
+    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
+    caps::set(None, CapSet::Permitted, &keep)?;
+    Ok(())
+}

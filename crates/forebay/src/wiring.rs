@@ -1,0 +1,49 @@
+//! The one place that names the switch and the machine's probe.
+
+use std::sync::Arc;
+
+use forebay_control::doctor::DoctorReport;
+use forebay_control::{Config, SwitchControl};
+use forebay_kernel::netlink::{NetlinkError, PrivateNetns};
+use forebay_kernel::probe;
+use forebay_switch::{Switch, SwitchError};
+
+use crate::privileges::{self, PrivilegeError};
+
+/// Why the switch did not start. Nothing of it is left behind; `forebay doctor` tells what the machine lacks.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The process may not do what a switch does.
+    #[error(transparent)]
+    Privileges(#[from] PrivilegeError),
+    /// No private network namespace for the collector.
+    #[error(transparent)]
+    Netns(#[from] NetlinkError),
+    /// The switch itself.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+}
+
+/// Starts the switch without any port; ports follow through [`SwitchControl::port_add`].
+///
+/// What only the start needs is given up on the way: threads that are started later never have it.
+///
+/// # Errors
+/// What is missing, and what to do.
+pub fn start_switch(config: &Config) -> Result<Arc<dyn SwitchControl>, StartError> {
+    privileges::check()?;
+    let netns = PrivateNetns::new("collector")?;
+    netns.run(privileges::keep_for_running)?;
+    privileges::keep_for_running()?;
+    Ok(Arc::new(Switch::start(config, netns)?))
+}
+
+/// Asks this machine what it offers. Takes some milliseconds; changes nothing that stays.
+pub fn probe() -> DoctorReport {
+    let config = Config::default();
+    probe::run(&probe::Options {
+        ports: u64::from(config.switch.max_ports),
+        workers: u64::from(config.switch.workers),
+        pool_bytes: u64::from(config.pool.frames) * u64::from(config.pool.frame_size),
+    })
+}
