@@ -34,8 +34,9 @@ impl Key {
     }
 }
 
-/// What is known about a station. The generation belongs to the slot: it changes whenever the slot changes hands,
-/// which is how a reader notices that the value it read is not the key's (see [`super::table`]).
+/// What is known about a station. The generation belongs to the slot: it is odd while the slot has an owner, even
+/// while it has none, and so changes whenever the slot changes hands. That is how a reader notices that the value it read is
+/// not the key's, or no longer (see [`super::table`]).
 ///
 /// ```text
 ///  63      48 47 46        32 31             0
@@ -50,6 +51,7 @@ const PORT_SHIFT: u32 = 48;
 const STATIC: u64 = 1 << 47;
 const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MASK: u64 = 0x7fff << GENERATION_SHIFT;
+const OWNED: u64 = 1 << GENERATION_SHIFT;
 const SEEN_MASK: u64 = 0xffff_ffff;
 
 impl Value {
@@ -90,6 +92,12 @@ impl Value {
     #[inline]
     pub(super) const fn is_same_generation(self, other: Value) -> bool {
         (self.0 ^ other.0) & GENERATION_MASK == 0
+    }
+
+    /// Whether the slot had an owner when this was its value.
+    #[inline]
+    pub(super) const fn is_owned(self) -> bool {
+        self.0 & OWNED != 0
     }
 
     /// This value, but of the generation of `other`.
@@ -135,6 +143,7 @@ mod tests {
         for _ in 0..0x7fff {
             value = value.next_generation();
             assert!(!value.is_same_generation(start));
+            assert_ne!(value.is_owned(), value.next_generation().is_owned());
             assert_eq!(value.in_generation_of(start), start);
         }
         assert_eq!(value.next_generation(), start);

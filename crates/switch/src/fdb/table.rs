@@ -1,12 +1,12 @@
 //! Buckets of slots, and the protocol by which readers read them while one writer writes.
 //!
-//! A reader has the right value for its key if it reads *value, key, value* and finds its key in between two values
-//! of one generation: a slot changes generation before it loses its key and again before it gets another, so
-//! within one generation it never has two keys. The writer, who holds the token, does
+//! A slot's generation is odd while it has an owner and even while it has none: it goes up before the slot loses its
+//! key, and again before it gets another. A reader has the right value for its key if it reads *value, key, value* and
+//! finds its key in between two values of one odd generation. The writer, who holds the token, does
 //!
 //! ```text
-//!  erase:   value := next generation    key := empty
-//!  insert:  value := next generation    key := the key      (into an empty slot only)
+//!  erase:   value := next (even) generation    key := empty
+//!  insert:  value := next (odd) generation     key := the key      (into an empty slot only)
 //! ```
 //!
 //! with release stores in this order, and readers load in theirs with acquire. A reader that meets a change takes
@@ -14,7 +14,7 @@
 //! two loads while its slot changes hands a multiple of 16,384 times and holds its key again at the end.
 //!
 //! Refreshing (`last seen`) needs no token: it is a compare-and-swap on the whole value, which fails if the slot has
-//! changed hands or its station port.
+//! lost its owner or its station has moved.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,7 +100,11 @@ impl Bucket {
         let before = Value(self.values[way].load(Ordering::Acquire));
         let is_mine = self.keys[way].load(Ordering::Acquire) == key.0;
         let value = Value(self.values[way].load(Ordering::Acquire));
-        (is_mine && value.is_same_generation(before)).then_some(Found { bucket: self, way, value })
+        (is_mine && value.is_owned() && value.is_same_generation(before)).then_some(Found {
+            bucket: self,
+            way,
+            value,
+        })
     }
 
     /// All that is in the bucket.
@@ -160,5 +164,37 @@ impl Found<'_> {
 
     fn word(&self) -> &AtomicU64 {
         &self.bucket.values[self.way]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::token::Token;
+    use super::*;
+
+    const KEY: Key = Key::new(1, 2);
+
+    #[test]
+    fn halfway_through_erasing_the_station_is_gone_and_cannot_be_refreshed() {
+        let (table, token) = (Table::new(1, [0, 0]), Token::default());
+        assert!(table.insert(&token.hold(), KEY, Value::learned(7, 0)));
+        let found = table.get(KEY).unwrap();
+        // The first of the two stores of `erase`; the second is still to come.
+        found.word().store(found.value.next_generation().0, Ordering::Release);
+        assert!(table.get(KEY).is_none());
+        assert!(!found.replace(found.value.seen_at(1)));
+    }
+
+    #[test]
+    fn what_was_found_before_a_slot_changed_hands_changes_nothing_after() {
+        let (table, token) = (Table::new(1, [0, 0]), Token::default());
+        let held = token.hold();
+        assert!(table.insert(&held, KEY, Value::learned(7, 0)));
+        let old = table.get(KEY).unwrap();
+        old.erase(&held);
+        assert!(table.insert(&held, KEY, Value::learned(7, 0)));
+        assert!(!old.replace(old.value.seen_at(1)));
+        assert!(!old.erase_if_unheard(&held));
+        assert_eq!(table.get(KEY).unwrap().value.seen_s(), 0);
     }
 }
