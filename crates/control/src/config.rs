@@ -81,7 +81,7 @@ pub struct PoolConfig {
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        PoolConfig { frames: 16384, frame_size: 2048, rx_ring_depth: 512 }
+        PoolConfig { frames: 16384, frame_size: 2048, rx_ring_depth: 1024 }
     }
 }
 
@@ -209,6 +209,14 @@ impl Config {
         let config: Config = toml::from_str(text).map_err(|error| location::of_parse_error(text, &error))?;
         validate::check(&config).map_err(|problem| location::of_problem(text, &problem))?;
         Ok(config)
+    }
+
+    /// Validates a configuration that was changed after it was read.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with key, value, limit and way out.
+    pub fn validate(&self) -> Result<(), String> {
+        validate::check(self).map_err(|problem| problem.message)
     }
 
     /// The part that can change while packets flow.

@@ -1,3 +1,8 @@
-//! The forebay daemon and command line.
+//! The forebay binary; everything is in the library.
+#![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    forebay::main()
+}

@@ -12,7 +12,9 @@ const STARTING: Capability = Capability::CAP_SYS_ADMIN;
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
     /// Run as root, or grant them: `AmbientCapabilities=` in a systemd unit, or `setcap` on the binary.
-    #[error("missing capabilities: {missing}; run as root, or grant them (see the systemd unit that comes with forebay)")]
+    #[error(
+        "missing capabilities: {missing}; run as root, or grant them (see the systemd unit that comes with forebay)"
+    )]
     Missing {
         /// Their names, with commas.
         missing: String,

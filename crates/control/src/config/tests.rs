@@ -70,7 +70,7 @@ fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
         ),
         (
             "[switch]\nsocket = \"\"\n",
-            "2:10: switch.socket is not valid (value: ; limit: a path of 1 to 107 bytes)",
+            "2:10: switch.socket is not valid (value: ; limit: a path of 1 to 103 bytes)",
         ),
         (
             "[pool]\nframe_size = 1500\n",

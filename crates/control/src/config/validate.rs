@@ -12,8 +12,9 @@ use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
 use crate::port::PortSpec;
 
-/// The kernel's limit for a unix socket's path: `sun_path` less the terminating zero (unix(7)).
-const SOCKET_PATH_MAX_BYTES: usize = 107;
+/// The kernel takes 107 bytes (`sun_path` less the terminating zero, unix(7)); the daemon binds under a name that is 4
+/// bytes longer first.
+const SOCKET_PATH_MAX_BYTES: usize = 103;
 
 type Checked = Result<(), Problem>;
 

@@ -1,0 +1,139 @@
+//! The HTTP API: JSON over HTTP/1.1 on the unix socket.
+//!
+//! A request is taken apart and validated by [`extract`], answered by a blocking call of the switch on a thread made
+//! for that ([`Api::ask`]), and every refusal leaves as an [`ApiError`] with its HTTP status. [`server`] guards the door:
+//! a bounded number of connections, and a time limit on each step.
+
+pub mod extract;
+mod fdb;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz_check;
+mod metrics;
+pub mod openapi;
+mod ports;
+pub mod server;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use forebay_control::doctor::DoctorReport;
+use forebay_control::{ApiError, ErrorCode, SwitchControl};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The largest body taken: 4096 ports with names and VLANs are well below it.
+pub const BODY_MAX_BYTES: usize = 1024 * 1024;
+
+/// What the handlers need.
+#[derive(Clone)]
+pub struct Api {
+    switch: Arc<dyn SwitchControl>,
+    probe: fn() -> DoctorReport,
+    body_timeout: Duration,
+}
+
+impl Api {
+    /// An API of this switch on the machine that `probe` asks.
+    pub fn new(switch: Arc<dyn SwitchControl>, probe: fn() -> DoctorReport) -> Api {
+        Api { switch, probe, body_timeout: extract::BODY_TIMEOUT }
+    }
+
+    /// With another time limit for bodies than [`extract::BODY_TIMEOUT`].
+    #[must_use]
+    pub fn with_body_timeout(mut self, limit: Duration) -> Api {
+        self.body_timeout = limit;
+        self
+    }
+
+    /// Asks the switch on a thread that may block.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&dyn SwitchControl) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let switch = Arc::clone(&self.switch);
+        let answer = tokio::task::spawn_blocking(move || question(switch.as_ref())).await;
+        answer.map_err(|error| {
+            tracing::error!(%error, "a request ended in a fault of the daemon");
+            Refusal(
+                ApiError::new(ErrorCode::Internal, "the daemon failed on this request")
+                    .with_remedy("look at the daemon's log and report the fault"),
+            )
+        })
+    }
+}
+
+/// A refused request as an HTTP response.
+#[derive(Debug)]
+pub struct Refusal(pub ApiError);
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Refusal {
+        Refusal(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
+    }
+}
+
+/// What a handler returns.
+type Answer<T> = Result<Json<T>, Refusal>;
+
+/// The whole API, for the unix socket.
+pub fn router(api: Api) -> Router {
+    let (router, _) = documented().split_for_parts();
+    finish(router.with_state(api))
+}
+
+/// The read-only part that a TCP listener serves.
+pub fn metrics_router(api: Api) -> Router {
+    let (router, _) = OpenApiRouter::new().routes(routes!(metrics::get)).split_for_parts();
+    finish(router.with_state(api))
+}
+
+/// Routes and their documentation in one list, so that neither can lack what the other has.
+fn documented() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(ports::list, ports::add))
+        .routes(routes!(ports::delete))
+        .routes(routes!(ports::get, ports::change, ports::delete_one))
+        .routes(routes!(fdb::list, fdb::add))
+        .routes(routes!(fdb::delete))
+        .routes(routes!(fdb::flush))
+        .routes(routes!(show::stats))
+        .routes(routes!(show::pool))
+        .routes(routes!(show::eswitch))
+        .routes(routes!(show::doctor))
+        .routes(routes!(show::openapi))
+        .routes(routes!(metrics::get))
+}
+
+fn finish(router: Router) -> Router {
+    router.fallback(no_such_path).method_not_allowed_fallback(wrong_method)
+}
+
+async fn no_such_path(uri: Uri) -> Refusal {
+    let error = ApiError::new(ErrorCode::NotFound, "no such path").with_value(uri.path());
+    error.with_remedy("GET /openapi.json lists the paths").into()
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    let message = format!("{} does not take this method", uri.path());
+    let error = ApiError::new(ErrorCode::MethodNotAllowed, message).with_value(method);
+    error.with_remedy("GET /openapi.json lists the methods of each path").into()
+}
+
+/// The shared state as handlers take it.
+type Shared = State<Api>;

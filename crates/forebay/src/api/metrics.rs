@@ -1,0 +1,179 @@
+//! `/metrics`: the counters as Prometheus reads them, encoded at each scrape from one look at the switch.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use forebay_control::ApiError;
+use forebay_control::PortCounters;
+use forebay_control::eswitch::EswitchShow;
+use forebay_control::pool::PoolShow;
+use forebay_control::stats::{StatsShow, WorkerStats};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::{Refusal, Shared};
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Counters for Prometheus
+#[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "switch", responses(
+    (status = 200, content_type = "application/openmetrics-text", body = String, description = "OpenMetrics text"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn get(State(api): Shared) -> Result<impl IntoResponse, Refusal> {
+    let text = api
+        .ask(|switch| {
+            render(Snapshot { stats: switch.stats(), pool: switch.pool(), eswitch: switch.eswitch() })
+        })
+        .await?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
+}
+
+/// What is counted at one moment.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) stats: StatsShow,
+    pub(super) pool: PoolShow,
+    pub(super) eswitch: EswitchShow,
+}
+
+pub(super) fn render(snapshot: Snapshot) -> String {
+    let mut registry = Registry::with_prefix("forebay");
+    registry.register_collector(Box::new(snapshot));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a String takes all that is written to it");
+    text
+}
+
+type Encoded = Result<(), std::fmt::Error>;
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        self.ports(&mut encoder)?;
+        self.drops(&mut encoder)?;
+        self.workers(&mut encoder)?;
+        self.pool(&mut encoder)?;
+        self.switch(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        type Field = fn(&PortCounters) -> u64;
+        let fields: [(&str, &str, Field); 6] = [
+            ("port_rx_packets", "Packets that entered at the port, dropped ones included", |c| c.rx_packets),
+            ("port_rx_bytes", "Bytes that entered at the port", |c| c.rx_bytes),
+            ("port_tx_packets", "Packets that left at the port", |c| c.tx_packets),
+            ("port_tx_bytes", "Bytes that left at the port", |c| c.tx_bytes),
+            ("port_forwarded_packets", "Packets given to exactly one port", |c| c.forwarded_packets),
+            ("port_flooded_packets", "Packets given to every port of their VLAN", |c| c.flooded_packets),
+        ];
+        for (name, help, value) in fields {
+            let ports = self.stats.ports.iter();
+            counters(
+                encoder,
+                name,
+                help,
+                ports.map(|port| ([("port", port.name.clone())], value(&port.counters))),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn drops(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let series = self.stats.ports.iter().flat_map(|port| {
+            port.counters.drops.iter().map(|(reason, count)| {
+                ([("port", port.name.clone()), ("reason", reason.name().to_owned())], count)
+            })
+        });
+        counters(encoder, "port_drops", "Packets dropped at the port, by reason", series)
+    }
+
+    fn workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        type Field = fn(&WorkerStats) -> u64;
+        let fields: [(&str, &str, Field); 5] = [
+            ("worker_packets", "Packets the worker received", |w| w.packets),
+            ("worker_copies", "Copies the worker handed to output ports", |w| w.copies),
+            ("worker_batches", "Bursts with at least one packet", |w| w.batches),
+            ("worker_sleeps", "Times the worker went to sleep", |w| w.sleeps),
+            ("worker_busy_nanoseconds", "Nanoseconds the worker was not asleep", |w| w.busy_ns),
+        ];
+        for (name, help, value) in fields {
+            let workers = self.stats.workers.iter();
+            counters(encoder, name, help, workers.map(|w| ([("worker", w.worker.to_string())], value(w))))?;
+        }
+        Ok(())
+    }
+
+    fn pool(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let pool = &self.pool;
+        let states = [("free", pool.frames_free), ("posted", pool.frames_posted), ("held", pool.frames_held)];
+        let states = states.map(|(state, frames)| ([("state", state.to_owned())], frames));
+        gauges(encoder, "pool_frames", "Frames of the pool by who has them", states.into_iter())?;
+        let ports = pool.ports.iter().map(|port| ([("port", port.name.clone())], port.used));
+        gauges(encoder, "pool_port_frames", "Frames the port holds", ports)?;
+        let owners = [("pool", pool.bytes_total), ("kernel", pool.kernel_bytes)];
+        let owners = owners.map(|(owner, bytes)| ([("owner", owner.to_owned())], bytes));
+        gauges(
+            encoder,
+            "memory_bytes",
+            "Packet memory: the pool, and what the kernel allocates besides",
+            owners.into_iter(),
+        )
+    }
+
+    fn switch(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let eswitch = &self.eswitch;
+        let balanced = u64::from(self.stats.check.balanced);
+        gauge(encoder, "ports", "Ports there are", eswitch.ports.into())?;
+        gauge(encoder, "counters_balanced", "1 if every packet was counted out exactly once", balanced)?;
+        gauge(encoder, "uptime_seconds", "Seconds since start", eswitch.uptime_seconds)?;
+        let about = [("version", eswitch.version.clone()), ("spool_mode", eswitch.spool_mode.to_string())];
+        gauges(encoder, "build", "1, with version and mode as labels", [(about, 1)].into_iter())
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
+    let metric = ConstGauge::new(signed(value));
+    metric.encode(encoder.encode_descriptor(name, help, None, ConstGauge::<i64>::TYPE)?)
+}
+
+/// OpenMetrics has no unsigned gauge.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn counters<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl Iterator<Item = (L, u64)>,
+) -> Encoded {
+    family(encoder, name, help, series.map(|(labels, value)| (labels, ConstCounter::new(value))))
+}
+
+fn gauges<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl Iterator<Item = (L, u64)>,
+) -> Encoded {
+    family(encoder, name, help, series.map(|(labels, value)| (labels, ConstGauge::new(signed(value)))))
+}
+
+fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl Iterator<Item = (L, M)>,
+) -> Encoded {
+    let mut metric = encoder.encode_descriptor(name, help, None, M::TYPE)?;
+    for (labels, value) in series {
+        value.encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

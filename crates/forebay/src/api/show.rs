@@ -1,0 +1,54 @@
+//! What can only be read: `/v1/stats`, `/v1/pool`, `/v1/eswitch`, `/v1/doctor`, `/openapi.json`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use forebay_control::ApiError;
+use forebay_control::doctor::DoctorReport;
+use forebay_control::eswitch::EswitchShow;
+use forebay_control::pool::PoolShow;
+use forebay_control::stats::StatsShow;
+
+use super::{Answer, Shared};
+
+/// All counters
+#[utoipa::path(get, operation_id = "stats", path = "/v1/stats", tag = "switch", responses(
+    (status = 200, body = StatsShow, description = "Counters in total, per port and per worker, and their balance"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn stats(State(api): Shared) -> Answer<StatsShow> {
+    Ok(Json(api.ask(|switch| switch.stats()).await?))
+}
+
+/// The pool of packet memory
+#[utoipa::path(get, operation_id = "pool-show", path = "/v1/pool", tag = "switch", responses(
+    (status = 200, body = PoolShow, description = "How much memory there is and who holds it"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn pool(State(api): Shared) -> Answer<PoolShow> {
+    Ok(Json(api.ask(|switch| switch.pool()).await?))
+}
+
+/// The switch as a whole
+#[utoipa::path(get, operation_id = "eswitch-show", path = "/v1/eswitch", tag = "switch", responses(
+    (status = 200, body = EswitchShow, description = "Mode, workers, collector and limits"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn eswitch(State(api): Shared) -> Answer<EswitchShow> {
+    Ok(Json(api.ask(|switch| switch.eswitch()).await?))
+}
+
+/// What the machine offers, as the daemon sees it
+#[utoipa::path(get, operation_id = "doctor", path = "/v1/doctor", tag = "switch", responses(
+    (status = 200, body = DoctorReport, description = "The checks and what to do"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn doctor(State(api): Shared) -> Answer<DoctorReport> {
+    let probe = api.probe;
+    Ok(Json(api.ask(move |_| probe()).await?))
+}
+
+/// This document
+#[utoipa::path(get, operation_id = "openapi", path = "/openapi.json", tag = "about", responses(
+    (status = 200, content_type = "application/json", description = "The OpenAPI document"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], super::openapi::document_text())
+}

@@ -1,0 +1,276 @@
+//! The command line's definition: help, completions and man pages follow from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use forebay_control::config::{DEFAULT_SOCKET, LogLevel};
+use forebay_control::port::Attach;
+use forebay_control::vlan::VlanMode;
+use forebay_control::{MacAddr, Vid};
+
+/// A software switch for hosts with thousands of ports.
+///
+/// `forebay run` is the daemon; every other command asks a running daemon over its socket. Exit status: 0 done,
+/// 1 the request was refused, 2 wrong usage.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    /// Path of the daemon's unix socket [default: /run/forebay/forebay.sock]
+    #[arg(long, global = true, env = "FOREBAY_SOCKET", value_name = "PATH", hide_env_values = true)]
+    pub socket: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// The socket to ask at.
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| DEFAULT_SOCKET.into())
+    }
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon in the foreground
+    Run(RunArgs),
+    /// Add, delete, change and show ports
+    #[command(subcommand)]
+    Port(PortCommand),
+    /// Show and change which station is behind which port
+    #[command(subcommand)]
+    Fdb(FdbCommand),
+    /// Show packet counters
+    Stats(StatsArgs),
+    /// Show the pool of packet memory
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Show the switch as a whole
+    #[command(subcommand)]
+    Eswitch(EswitchCommand),
+    /// Check what this machine offers, and say what to do
+    ///
+    /// Needs no daemon. Exit status 1 if the switch can't start here.
+    Doctor(Json),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write man pages
+    Man {
+        /// The directory to write to.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Print the API's OpenAPI document
+    Openapi,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Json {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `run`; what is given here goes before the configuration file.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Configuration file (TOML); read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Number of workers
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u32>,
+    /// CPUs to pin the workers to, one each, as in 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub cpus: Option<CpuList>,
+    /// How much to log: off, error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
+    pub log_level: Option<LogLevel>,
+    /// Serve /metrics, read-only, on this address and TCP port
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics_listen: Option<std::net::SocketAddr>,
+    /// Check the configuration file and exit
+    #[arg(long, requires = "config")]
+    pub check: bool,
+}
+
+/// CPUs in the order they were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuList(pub Vec<u32>);
+
+/// `forebay port`
+#[derive(Debug, Subcommand)]
+pub enum PortCommand {
+    /// Make netdevs ports of the switch
+    Add(PortAddArgs),
+    /// Remove ports; their netdevs stay
+    Del {
+        /// The ports' names
+        #[arg(required = true, value_name = "PORT")]
+        names: Vec<String>,
+    },
+    /// Change a port while it carries traffic
+    Set(PortSetArgs),
+    /// Show all ports
+    List(Json),
+    /// Show one port with its counters
+    Show {
+        /// The port's name
+        #[arg(value_name = "PORT")]
+        name: String,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        json: Json,
+    },
+}
+
+/// Arguments of `port add`.
+#[derive(Debug, Args)]
+pub struct PortAddArgs {
+    /// The netdevs, in the daemon's network namespace
+    #[arg(required = true, value_name = "NETDEV")]
+    pub netdevs: Vec<String>,
+    /// How to attach: auto, tcx or xdp
+    #[arg(long, default_value = "auto")]
+    pub attach: Attach,
+    /// VLANs it carries: all, access:10 or trunk:10,20[,native:1]
+    #[arg(long, default_value = "all", value_name = "MODE")]
+    pub vlan: VlanMode,
+    /// Let it reach only ports that are not isolated
+    #[arg(long)]
+    pub isolated: bool,
+    /// The port's name, for a single netdev [default: the netdev's name]
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+/// Arguments of `port set`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true, id = "change")]
+pub struct PortSetArgs {
+    /// The port's name
+    #[arg(value_name = "PORT", group = "which")]
+    pub name: String,
+    /// VLANs it carries: all, access:10 or trunk:10,20[,native:1]
+    #[arg(long, value_name = "MODE")]
+    pub vlan: Option<VlanMode>,
+    /// Let it reach only ports that are not isolated: on or off
+    #[arg(long, value_name = "ON|OFF", value_parser = parse_switch)]
+    pub isolated: Option<bool>,
+}
+
+/// `forebay fdb`
+#[derive(Debug, Subcommand)]
+pub enum FdbCommand {
+    /// Show entries
+    List {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        filter: FdbFilter,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        json: Json,
+    },
+    /// Add a static entry
+    Add {
+        /// The station's address
+        mac: MacAddr,
+        /// The port it is behind
+        #[arg(long)]
+        port: String,
+        /// The station's VLAN; 0 for untagged on a transparent port
+        #[arg(long, value_name = "VID", default_value = "0")]
+        vlan: Vid,
+    },
+    /// Delete one entry, static or learned
+    Del {
+        /// The station's address
+        mac: MacAddr,
+        /// The station's VLAN; 0 for untagged on a transparent port
+        #[arg(long, value_name = "VID", default_value = "0")]
+        vlan: Vid,
+    },
+    /// Forget learned entries: all, or those of one port or VLAN
+    Flush(FdbFilter),
+}
+
+/// Which entries.
+#[derive(Debug, Clone, Args)]
+pub struct FdbFilter {
+    /// Only those behind this port
+    #[arg(long)]
+    pub port: Option<String>,
+    /// Only those of this VLAN
+    #[arg(long, value_name = "VID")]
+    pub vlan: Option<Vid>,
+}
+
+/// Arguments of `stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Only this port
+    pub port: Option<String>,
+    /// Show that every packet was counted out exactly once; exit status 1 if not
+    #[arg(long, conflicts_with = "port")]
+    pub check: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `forebay pool`
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Show how much memory there is and who holds it
+    Show(Json),
+}
+
+/// `forebay eswitch`
+#[derive(Debug, Subcommand)]
+pub enum EswitchCommand {
+    /// Show mode, workers, collector and limits
+    Show(Json),
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
+}
+
+fn parse_log_level(text: &str) -> Result<LogLevel, String> {
+    use LogLevel::{Debug, Error, Info, Off, Trace, Warn};
+    let levels = [Off, Error, Warn, Info, Debug, Trace];
+    let level = levels.into_iter().find(|level| level.name() == text);
+    level.ok_or_else(|| "write off, error, warn, info, debug or trace".to_owned())
+}
+
+/// Linux takes at most 8192 CPUs (CONFIG_NR_CPUS on x86-64), which bounds what a range can expand to.
+const CPU_LIMIT: u32 = 8192;
+
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    let mut cpus = Vec::new();
+    for item in text.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        match (first.parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last)) if first <= last && last < CPU_LIMIT => cpus.extend(first..=last),
+            _ => {
+                return Err(format!(
+                    "`{item}` is not a CPU below {CPU_LIMIT} or a range of them, as in 0,2-3"
+                ));
+            }
+        }
+    }
+    Ok(CpuList(cpus))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The command line's side of the API: one request, one answer, a time limit.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_control::{ApiError, ErrorCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+/// Adding thousands of ports takes seconds; longer than this nothing takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    #[error(
+        "no forebay daemon at {0}; start one with `forebay run`, or name its socket with --socket or FOREBAY_SOCKET"
+    )]
+    NotRunning(PathBuf),
+    #[error("no permission for {0}; become root or a member of the socket's group")]
+    NoPermission(PathBuf),
+    #[error("can't reach the daemon at {0}: {1}")]
+    Connect(PathBuf, io::Error),
+    #[error("the daemon did not answer within {} s; look at its log", TIMEOUT.as_secs())]
+    Timeout,
+    #[error("the connection to the daemon broke: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the answer can't be read: {0}; do the daemon and this program have the same version?")]
+    Unreadable(String),
+    #[error("{0}")]
+    Refused(ApiError),
+}
+
+/// Asks one daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    pub(crate) fn new(socket: PathBuf) -> Client {
+        Client { socket }
+    }
+
+    /// A request without body.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Method::GET, path, Bytes::new())
+    }
+
+    /// A request that deletes.
+    pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Method::DELETE, path, Bytes::new())
+    }
+
+    /// A request with a JSON body.
+    pub(crate) fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).expect("requests consist of strings, numbers and lists");
+        self.call(method, path, body.into())
+    }
+
+    fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ClientError::Connect(self.socket.clone(), error))?;
+        let exchange =
+            async { tokio::time::timeout(TIMEOUT, exchange(&self.socket, method, path, body)).await };
+        let (status, bytes) = runtime.block_on(exchange).map_err(|_| ClientError::Timeout)??;
+        if status.is_success() {
+            return serde_json::from_slice(&bytes)
+                .map_err(|error| ClientError::Unreadable(error.to_string()));
+        }
+        let refusal = serde_json::from_slice(&bytes);
+        Err(ClientError::Refused(refusal.unwrap_or_else(|_| {
+            ApiError::new(ErrorCode::Internal, format!("the daemon answered {status} without saying why"))
+        })))
+    }
+}
+
+async fn exchange(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), ClientError> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let pump = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "forebay")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(body))
+        .expect("the path is percent-encoded and the headers are constants");
+    let response: Response<Incoming> = sender.send_request(request).await?;
+    let status = response.status();
+    let bytes = response.into_body().collect().await?.to_bytes();
+    pump.abort();
+    Ok((status, bytes))
+}
+
+fn connect_error(socket: &Path, error: io::Error) -> ClientError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ClientError::NotRunning(socket.to_owned())
+        }
+        io::ErrorKind::PermissionDenied => ClientError::NoPermission(socket.to_owned()),
+        _ => ClientError::Connect(socket.to_owned(), error),
+    }
+}
+
+/// One segment of a path, with all that has a meaning in paths percent-encoded (RFC 3986, section 2.3).
+pub(crate) fn segment(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_not_leave_its_segment() {
+        assert_eq!(segment("eth0.10"), "eth0.10");
+        assert_eq!(segment("a/b?c#d e%ä"), "a%2Fb%3Fc%23d%20e%25%C3%A4");
+    }
+
+    #[test]
+    fn a_missing_daemon_is_named_with_its_socket_and_the_remedy() {
+        let client = Client::new("/nonexistent/forebay.sock".into());
+        let message = client.get::<()>("/v1/ports").unwrap_err().to_string();
+        assert!(
+            message.contains("/nonexistent/forebay.sock") && message.contains("`forebay run`"),
+            "{message}"
+        );
+    }
+}

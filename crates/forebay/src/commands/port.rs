@@ -1,0 +1,70 @@
+//! `forebay port`
+
+use forebay_control::port::{PortAdd, PortAddReply, PortDel, PortDelReply, PortSet, PortShow, PortSpec};
+use hyper::Method;
+
+use super::{Failure, Outcome};
+use crate::cli::{PortAddArgs, PortCommand, PortSetArgs};
+use crate::client::{Client, segment};
+use crate::output::{complain, print, print_as};
+use crate::table;
+
+pub(super) fn run(client: &Client, command: PortCommand) -> Outcome {
+    match command {
+        PortCommand::Add(args) => add(client, args),
+        PortCommand::Del { names } => del(client, names),
+        PortCommand::Set(args) => set(client, args),
+        PortCommand::List(json) => {
+            let ports: Vec<PortShow> = client.get("/v1/ports")?;
+            print_as(json.json, &ports, |ports| table::ports(ports));
+            Ok(())
+        }
+        PortCommand::Show { name, json } => {
+            let port: PortShow = client.get(&format!("/v1/ports/{}", segment(&name)))?;
+            print_as(json.json, &port, table::port);
+            Ok(())
+        }
+    }
+}
+
+fn add(client: &Client, args: PortAddArgs) -> Outcome {
+    if args.name.is_some() && args.netdevs.len() > 1 {
+        let problem =
+            format!("--name goes with one NETDEV, {} were given; add them one by one", args.netdevs.len());
+        return Err(Failure::Usage(problem));
+    }
+    let spec = |netdev| PortSpec {
+        netdev,
+        name: args.name.clone(),
+        attach: args.attach,
+        vlan: args.vlan.clone(),
+        isolated: args.isolated,
+    };
+    let request = PortAdd { ports: args.netdevs.into_iter().map(spec).collect() };
+    let reply: PortAddReply = client.send(Method::POST, "/v1/ports", &request)?;
+    for port in &reply.added {
+        print(&format!("port {} added: id {}, {}, {}", port.name, port.id, port.attach, port.state));
+    }
+    report(reply.refused.iter().map(|refused| format!("{}: {}", refused.netdev, refused.error)))
+}
+
+fn del(client: &Client, names: Vec<String>) -> Outcome {
+    let reply: PortDelReply = client.send(Method::POST, "/v1/ports/delete", &PortDel { names })?;
+    for name in &reply.deleted {
+        print(&format!("port {name} deleted"));
+    }
+    report(reply.refused.iter().map(|refused| format!("{}: {}", refused.name, refused.error)))
+}
+
+fn set(client: &Client, args: PortSetArgs) -> Outcome {
+    let change = PortSet { vlan: args.vlan, isolated: args.isolated };
+    let path = format!("/v1/ports/{}", segment(&args.name));
+    let port: PortShow = client.send(Method::PATCH, &path, &change)?;
+    let isolated = if port.isolated { ", isolated" } else { "" };
+    print(&format!("port {} changed: vlan {}{isolated}", port.name, port.vlan));
+    Ok(())
+}
+
+fn report(refused: impl Iterator<Item = String>) -> Outcome {
+    if refused.map(complain).count() == 0 { Ok(()) } else { Err(Failure::Said) }
+}

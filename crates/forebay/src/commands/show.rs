@@ -1,0 +1,74 @@
+//! What only reads: `forebay stats`, `pool show`, `eswitch show`, `doctor`.
+
+use std::time::Duration;
+
+use forebay_control::eswitch::EswitchShow;
+use forebay_control::pool::PoolShow;
+use forebay_control::port::PortShow;
+use forebay_control::stats::StatsShow;
+
+use super::{Failure, Outcome};
+use crate::cli::{EswitchCommand, Json, PoolCommand, StatsArgs};
+use crate::client::{Client, ClientError, segment};
+use crate::output::print_as;
+use crate::{table, wiring};
+
+/// How often `stats --check` asks again when packets under way keep the counters apart, and how long it waits.
+const CHECK_ATTEMPTS: u32 = 5;
+const CHECK_PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) fn stats(client: &Client, args: &StatsArgs) -> Outcome {
+    match &args.port {
+        Some(name) => port_stats(client, name, args.json),
+        None if args.check => check(client, args.json),
+        None => {
+            let stats: StatsShow = client.get("/v1/stats")?;
+            print_as(args.json.json, &stats, table::stats);
+            Ok(())
+        }
+    }
+}
+
+fn port_stats(client: &Client, name: &str, json: Json) -> Outcome {
+    let port: PortShow = client.get(&format!("/v1/ports/{}", segment(name)))?;
+    print_as(json.json, &port.counters, table::counters);
+    Ok(())
+}
+
+fn check(client: &Client, json: Json) -> Outcome {
+    let stats = settled_stats(client)?;
+    print_as(json.json, &stats.check, table::check);
+    if stats.check.balanced { Ok(()) } else { Err(Failure::Said) }
+}
+
+fn settled_stats(client: &Client) -> Result<StatsShow, ClientError> {
+    let mut stats: StatsShow = client.get("/v1/stats")?;
+    for _ in 1..CHECK_ATTEMPTS {
+        if stats.check.balanced {
+            break;
+        }
+        std::thread::sleep(CHECK_PAUSE);
+        stats = client.get("/v1/stats")?;
+    }
+    Ok(stats)
+}
+
+pub(super) fn pool(client: &Client, command: &PoolCommand) -> Outcome {
+    let PoolCommand::Show(json) = command;
+    let pool: PoolShow = client.get("/v1/pool")?;
+    print_as(json.json, &pool, table::pool);
+    Ok(())
+}
+
+pub(super) fn eswitch(client: &Client, command: &EswitchCommand) -> Outcome {
+    let EswitchCommand::Show(json) = command;
+    let eswitch: EswitchShow = client.get("/v1/eswitch")?;
+    print_as(json.json, &eswitch, table::eswitch);
+    Ok(())
+}
+
+pub(super) fn doctor(json: Json) -> Outcome {
+    let report = wiring::probe();
+    print_as(json.json, &report, table::doctor);
+    if report.can_start() { Ok(()) } else { Err(Failure::Said) }
+}

@@ -1,0 +1,201 @@
+//! `forebay run`: the daemon in the foreground.
+//!
+//! One control thread serves the API and waits for signals; whatever may block is asked for on threads made for that.
+//! The order of the start is the order in which it is cheap to fail: configuration, machine, socket, switch. Requests
+//! that arrive meanwhile wait in the socket's backlog.
+
+mod apply;
+mod settings;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_control::{Config, SwitchControl};
+use sd_notify::NotifyState;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::api::server::{Limits, serve};
+use crate::api::{Api, metrics_router, router};
+use crate::cli::RunArgs;
+use crate::log::{self, LogHandle};
+use crate::output::print;
+use crate::socket::{OwnedSocket, SocketError};
+use crate::{preflight, wiring};
+
+use settings::{Source, SourceError};
+
+/// Blocking calls at once; the rest waits its turn.
+const BLOCKING_THREADS: usize = 8;
+/// How long the switch may take to stop; the kernel takes everything back from a process that just ends.
+const STOP_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Why the daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonError {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error("this machine lacks what the switch needs:\n  {}\nforebay doctor shows all checks", .0.join("\n  "))]
+    Machine(Vec<String>),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("can't serve metrics on {address}: {error}; change metrics.listen")]
+    Metrics { address: SocketAddr, error: io::Error },
+    #[error("can't start: {0}")]
+    Start(#[from] wiring::StartError),
+    #[error("can't start the control thread: {0}")]
+    Control(#[from] io::Error),
+    #[error("the switch did not stop within {} ms", STOP_TIMEOUT.as_millis())]
+    Stop,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(socket: Option<PathBuf>, args: RunArgs) -> Result<(), DaemonError> {
+    let check_only = args.check;
+    let source = Source::new(socket, args);
+    let config = source.load()?;
+    if check_only {
+        print("the configuration is valid");
+        return Ok(());
+    }
+    let log = log::start(config.log.level);
+    check_machine()?;
+    let runtime = runtime()?;
+    let ended = start_and_serve(&runtime, source, config, log);
+    runtime.shutdown_background();
+    ended
+}
+
+fn check_machine() -> Result<(), DaemonError> {
+    let missing = preflight::missing(&wiring::probe());
+    if missing.is_empty() { Ok(()) } else { Err(DaemonError::Machine(missing)) }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("fb-control")
+        .build()
+}
+
+fn start_and_serve(
+    runtime: &Runtime,
+    source: Source,
+    config: Config,
+    log: LogHandle,
+) -> Result<(), DaemonError> {
+    let _inside = runtime.enter();
+    let signals = Signals::new()?;
+    let (_socket, listener) = OwnedSocket::bind(config.switch.socket.as_ref())?;
+    let listener = UnixListener::from_std(listener)?;
+    let metrics = bind_metrics(config.metrics.listen)?;
+    let switch = wiring::start_switch(&config)?;
+    let applied = apply::to_empty(switch.as_ref(), &config);
+    let state = Running { switch: Arc::clone(&switch), source, applied, log };
+    runtime.block_on(async {
+        tokio::spawn(serve_api(Arc::clone(&switch), listener));
+        if let Some(metrics) = metrics {
+            tokio::spawn(serve_metrics(Arc::clone(&switch), TcpListener::from_std(metrics)?));
+        }
+        state.wait_for_signals(signals).await;
+        stop(switch).await
+    })
+}
+
+fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<std::net::TcpListener>, DaemonError> {
+    let Some(address) = address else { return Ok(None) };
+    let failed = |error| DaemonError::Metrics { address, error };
+    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(Some(listener))
+}
+
+async fn serve_api(switch: Arc<dyn SwitchControl>, listener: UnixListener) -> Infallible {
+    serve(listener, router(Api::new(switch, wiring::probe)), Limits::UNIX).await
+}
+
+async fn serve_metrics(switch: Arc<dyn SwitchControl>, listener: TcpListener) -> Infallible {
+    serve(listener, metrics_router(Api::new(switch, wiring::probe)), Limits::TCP).await
+}
+
+async fn stop(switch: Arc<dyn SwitchControl>) -> Result<(), DaemonError> {
+    notify(&[NotifyState::Stopping]);
+    tracing::info!("stopping");
+    let stopping = tokio::task::spawn_blocking(move || switch.shutdown());
+    match tokio::time::timeout(STOP_TIMEOUT, stopping).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(DaemonError::Stop),
+    }
+}
+
+/// Tells the service manager, if there is one.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "can't tell the service manager");
+    }
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+/// The daemon at work.
+struct Running {
+    switch: Arc<dyn SwitchControl>,
+    source: Source,
+    applied: Config,
+    log: LogHandle,
+}
+
+impl Running {
+    async fn wait_for_signals(mut self, mut signals: Signals) {
+        notify(&[NotifyState::Ready]);
+        tracing::info!(socket = self.applied.switch.socket, "ready");
+        loop {
+            tokio::select! {
+                _ = signals.hangup.recv() => self.reload().await,
+                _ = signals.terminate.recv() => return,
+                _ = signals.interrupt.recv() => return,
+            }
+        }
+    }
+
+    async fn reload(&mut self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
+            Err(_) => notify(&[NotifyState::Reloading]),
+        }
+        match self.source.load() {
+            Ok(new) => self.apply(new).await,
+            Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+        }
+        notify(&[NotifyState::Ready]);
+    }
+
+    async fn apply(&mut self, new: Config) {
+        let (switch, old) = (Arc::clone(&self.switch), self.applied.clone());
+        self.log.set_level(new.log.level);
+        match tokio::task::spawn_blocking(move || apply::difference(switch.as_ref(), &old, &new)).await {
+            Ok(applied) => self.applied = applied,
+            Err(error) => tracing::error!(%error, "applying the configuration failed"),
+        }
+    }
+}

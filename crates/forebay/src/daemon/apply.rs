@@ -1,0 +1,176 @@
+//! Applies a configuration to the running switch, as the difference from the one that was applied before.
+//!
+//! One part that is refused is logged and does not hold back the others. What is returned is what was really applied,
+//! so that the next SIGHUP tries the refused parts again.
+
+use std::collections::HashSet;
+
+use forebay_control::config::{ConfigDiff, PortChange};
+use forebay_control::fdb::FdbAdd;
+use forebay_control::port::{PortAdd, PortSpec};
+use forebay_control::{Config, ErrorCode, SwitchControl};
+
+/// Applies ports and static entries to a switch that was just started with this configuration.
+pub(super) fn to_empty(switch: &dyn SwitchControl, config: &Config) -> Config {
+    let mut started = config.clone();
+    started.ports.clear();
+    started.fdb.static_entries.clear();
+    difference(switch, &started, config)
+}
+
+/// Applies what differs, and returns what is applied then.
+pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config) -> Config {
+    let diff = old.diff(new);
+    if diff.is_empty() {
+        return old.clone();
+    }
+    for key in &diff.needs_restart {
+        tracing::warn!("{key} differs and stays as it was until forebay is restarted");
+    }
+    let mut applied = Config {
+        switch: old.switch.clone(),
+        pool: old.pool.clone(),
+        metrics: old.metrics.clone(),
+        ..new.clone()
+    };
+    delete_ports(switch, diff.ports_del.clone());
+    let refused = add_ports(switch, &diff.ports_add);
+    applied.ports.retain(|port| !refused.contains(port.port_name()));
+    for change in &diff.ports_set {
+        set_port(switch, change, old, &mut applied);
+    }
+    apply_settings(switch, &diff, old, &mut applied);
+    apply_static_entries(switch, &diff, &mut applied);
+    tracing::info!(ports = applied.ports.len(), "the configuration is applied");
+    applied
+}
+
+fn delete_ports(switch: &dyn SwitchControl, names: Vec<String>) {
+    if names.is_empty() {
+        return;
+    }
+    match switch.port_del(&names) {
+        Ok(reply) => {
+            // Somebody deleted it by request before: what the file asks for is so.
+            let refused = reply.refused.iter().filter(|refused| refused.error.code != ErrorCode::NoSuchPort);
+            refused.for_each(|refused| tracing::error!("port {} stays: {}", refused.name, refused.error));
+        }
+        Err(error) => tracing::error!("ports stay: {error}"),
+    }
+}
+
+/// Returns the names of the ports that were not added.
+fn add_ports(switch: &dyn SwitchControl, ports: &[PortSpec]) -> HashSet<String> {
+    if ports.is_empty() {
+        return HashSet::new();
+    }
+    let reply = switch.port_add(PortAdd { ports: ports.to_vec() });
+    let mut netdevs = HashSet::new();
+    for refused in &reply.refused {
+        tracing::error!("port on {} not added: {}", refused.netdev, refused.error);
+        netdevs.insert(refused.netdev.as_str());
+    }
+    let refused = ports.iter().filter(|port| netdevs.contains(port.netdev.as_str()));
+    refused.map(|port| port.port_name().to_owned()).collect()
+}
+
+fn set_port(switch: &dyn SwitchControl, change: &PortChange, old: &Config, applied: &mut Config) {
+    let Err(error) = switch.port_set(&change.name, change.set.clone()) else { return };
+    tracing::error!("port {} not changed: {error}", change.name);
+    let named = |port: &&PortSpec| port.port_name() == change.name;
+    let slot = applied.ports.iter_mut().find(|port| port.port_name() == change.name);
+    if let (Some(before), Some(slot)) = (old.ports.iter().find(named), slot) {
+        slot.clone_from(before);
+    }
+}
+
+fn apply_settings(switch: &dyn SwitchControl, diff: &ConfigDiff, old: &Config, applied: &mut Config) {
+    let Some(settings) = diff.settings else { return };
+    if let Err(error) = switch.apply_settings(settings) {
+        tracing::error!("[fdb] and [flood] stay as they were: {error}");
+        let static_entries = std::mem::take(&mut applied.fdb.static_entries);
+        applied.fdb = old.fdb.clone();
+        applied.fdb.static_entries = static_entries;
+        applied.flood = old.flood.clone();
+    }
+}
+
+fn apply_static_entries(switch: &dyn SwitchControl, diff: &ConfigDiff, applied: &mut Config) {
+    for entry in &diff.fdb_del {
+        match switch.fdb_del(entry.clone()) {
+            Err(error) if error.code != ErrorCode::NoSuchEntry => {
+                tracing::error!("static entry {} in VLAN {} stays: {error}", entry.mac, entry.vlan);
+            }
+            _ => {}
+        }
+    }
+    for entry in &diff.fdb_add {
+        if let Err(error) = switch.fdb_add(entry.clone()) {
+            tracing::error!("static entry {} in VLAN {} not added: {error}", entry.mac, entry.vlan);
+            let is_it = |other: &FdbAdd| (other.vlan, other.mac) == (entry.vlan, entry.mac);
+            applied.fdb.static_entries.retain(|other| !is_it(other));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::MemorySwitch;
+
+    fn config(text: &str) -> Config {
+        Config::parse(text).unwrap()
+    }
+
+    const TWO: &str = "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"missing-b\"\n[[fdb.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\n";
+
+    fn names(switch: &MemorySwitch) -> Vec<String> {
+        let mut names: Vec<_> = switch.port_list().into_iter().map(|port| port.name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_refused_port_holds_back_nothing_and_is_tried_again() {
+        let switch = MemorySwitch::default();
+        let applied = to_empty(&switch, &config(TWO));
+        assert_eq!(names(&switch), ["a"]);
+        assert_eq!(switch.fdb_list().len(), 1);
+        assert_eq!(applied.ports.len(), 1);
+        switch.netdev_appears("missing-b");
+        let applied = difference(&switch, &applied, &config(TWO));
+        assert_eq!(names(&switch), ["a", "missing-b"]);
+        assert_eq!(applied, config(TWO));
+    }
+
+    #[test]
+    fn only_the_difference_reaches_the_switch() {
+        let switch = MemorySwitch::default();
+        let applied = to_empty(&switch, &config("[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\n"));
+        let id_of_b = switch.port_show("b").unwrap().id;
+        let new = config(
+            "[fdb]\nageing_seconds = 5\n[[port]]\nnetdev = \"b\"\nisolated = true\n[[port]]\nnetdev = \"c\"\n",
+        );
+        let applied = difference(&switch, &applied, &new);
+        assert_eq!(names(&switch), ["b", "c"]);
+        let b = switch.port_show("b").unwrap();
+        assert!(b.isolated && b.id == id_of_b, "b was changed in place");
+        assert_eq!(switch.settings().unwrap().ageing_seconds, 5);
+        assert_eq!(applied, new);
+    }
+
+    #[test]
+    fn a_port_deleted_by_request_is_no_obstacle() {
+        let switch = MemorySwitch::default();
+        let applied = to_empty(&switch, &config("[[port]]\nnetdev = \"a\"\n"));
+        switch.port_del(&["a".to_owned()]).unwrap();
+        assert_eq!(difference(&switch, &applied, &Config::default()), Config::default());
+    }
+
+    #[test]
+    fn a_key_that_needs_a_restart_stays_until_then() {
+        let switch = MemorySwitch::default();
+        let applied = difference(&switch, &Config::default(), &config("[switch]\nworkers = 2\n"));
+        assert_eq!(applied, Config::default());
+    }
+}

@@ -1,0 +1,153 @@
+//! The daemon's socket: one daemon per path, no leftovers in the way.
+//!
+//! A lock file beside the socket says who serves it. The kernel frees the lock when the daemon dies, however it dies,
+//! so a socket whose lock is free is stale and is replaced; nobody has to be asked whether they are still there.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Owner and group may ask the daemon.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Why the socket could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    #[error("another forebay daemon{pid} serves {path}; stop it, or choose another socket with --socket")]
+    Taken { path: PathBuf, pid: String },
+    #[error("{0} is there and is not a socket; remove it, or choose another socket with --socket")]
+    NotASocket(PathBuf),
+    #[error("can't {what} {path}: {source}; choose a socket in a writable directory with --socket")]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// The socket and the lock on it; dropping removes the socket and frees the lock.
+#[derive(Debug)]
+pub(crate) struct OwnedSocket {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl OwnedSocket {
+    /// Takes the path and listens there, with [`SOCKET_MODE`] from the first moment on.
+    pub(crate) fn bind(path: &Path) -> Result<(OwnedSocket, UnixListener), SocketError> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(io_error("create", directory))?;
+        }
+        let lock = take_lock(path)?;
+        remove_stale(path)?;
+        let listener = bind_with_mode(path)?;
+        Ok((OwnedSocket { path: path.to_owned(), _lock: lock }, listener))
+    }
+}
+
+impl Drop for OwnedSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn take_lock(socket: &Path) -> Result<File, SocketError> {
+    let path = beside(socket, ".lock");
+    let open = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut file = open.map_err(io_error("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(taken(socket, file)),
+        Err(error) => return Err(io_error("lock", &path)(error.into())),
+    }
+    // The pid is there for the message of a second daemon only, so failing to note it changes nothing.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+fn taken(socket: &Path, lock: File) -> SocketError {
+    let mut text = String::new();
+    let _ = lock.take(32).read_to_string(&mut text);
+    let pid = text.trim().parse::<u32>().map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    SocketError::Taken { path: socket.to_owned(), pid }
+}
+
+fn remove_stale(path: &Path) -> Result<(), SocketError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error("look at", path)(error)),
+        Ok(found) if !found.file_type().is_socket() => Err(SocketError::NotASocket(path.to_owned())),
+        Ok(_) => fs::remove_file(path).map_err(io_error("remove", path)),
+    }
+}
+
+/// Binds under another name first: between `bind` and `chmod` the socket has the mode that the umask left.
+fn bind_with_mode(path: &Path) -> Result<UnixListener, SocketError> {
+    let nascent = beside(path, ".new");
+    remove_stale(&nascent)?;
+    let listener = UnixListener::bind(&nascent).map_err(io_error("listen on", path))?;
+    fs::set_permissions(&nascent, fs::Permissions::from_mode(SOCKET_MODE))
+        .map_err(io_error("set the mode of", path))?;
+    fs::rename(&nascent, path).map_err(io_error("create", path))?;
+    listener.set_nonblocking(true).map_err(io_error("listen on", path))?;
+    Ok(listener)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError {
+    let path = path.to_owned();
+    move |source| SocketError::Io { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_second_daemon_is_refused_and_the_first_is_named() {
+        let dir = TempDir::new();
+        let path = dir.path().join("a.sock");
+        let (_owned, _listener) = OwnedSocket::bind(&path).unwrap();
+        let message = OwnedSocket::bind(&path).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("(pid {})", std::process::id())) && message.contains("--socket"),
+            "{message}"
+        );
+        assert!(path.exists(), "the refused daemon removed the first one's socket");
+    }
+
+    #[test]
+    fn a_socket_left_by_a_killed_daemon_is_replaced() {
+        let dir = TempDir::new();
+        let path = dir.path().join("a.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let (owned, _listener) = OwnedSocket::bind(&path).unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(owned);
+        assert!(!path.exists(), "a stopped daemon leaves no socket behind");
+    }
+
+    #[test]
+    fn only_owner_and_group_may_connect() {
+        let dir = TempDir::new();
+        let path = dir.path().join("deep/er/a.sock");
+        let (_owned, _listener) = OwnedSocket::bind(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, SOCKET_MODE);
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let dir = TempDir::new();
+        let path = dir.path().join("a.sock");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(OwnedSocket::bind(&path), Err(SocketError::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

@@ -1,0 +1,258 @@
+//! Tables for people: columns side by side, no borders, numbers to the right.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use forebay_control::PortCounters;
+use forebay_control::doctor::{Answer, Check, DoctorReport, Severity};
+use forebay_control::eswitch::EswitchShow;
+use forebay_control::fdb::FdbEntry;
+use forebay_control::pool::PoolShow;
+use forebay_control::port::PortShow;
+use forebay_control::stats::{StatsCheck, StatsShow};
+
+/// A table under construction; `>` before a heading puts its column to the right.
+struct Grid {
+    table: Table,
+    right: Vec<bool>,
+}
+
+impl Grid {
+    fn new(headings: &[&str]) -> Grid {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        let mut grid =
+            Grid { table, right: headings.iter().map(|heading| heading.starts_with('>')).collect() };
+        let cells = grid.cells(headings.iter().map(|heading| heading.trim_start_matches('>').to_owned()));
+        grid.table.set_header(cells);
+        grid
+    }
+
+    fn cells(&self, texts: impl Iterator<Item = String>) -> Vec<Cell> {
+        let align = |right: &bool| if *right { CellAlignment::Right } else { CellAlignment::Left };
+        texts.zip(&self.right).map(|(text, right)| Cell::new(text).set_alignment(align(right))).collect()
+    }
+
+    fn row<const N: usize>(&mut self, texts: [String; N]) {
+        let cells = self.cells(texts.into_iter());
+        self.table.add_row(cells);
+    }
+
+    fn finish(self) -> String {
+        let lines = self.table.to_string();
+        let trimmed: Vec<&str> =
+            lines.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end()).collect();
+        trimmed.join("\n") + "\n"
+    }
+}
+
+pub(crate) fn ports(ports: &[PortShow]) -> String {
+    let headings = [
+        ">id",
+        "name",
+        "netdev",
+        "attach",
+        "state",
+        "vlan",
+        "isolated",
+        ">rx packets",
+        ">tx packets",
+        ">drops",
+    ];
+    let mut grid = Grid::new(&headings);
+    for port in ports {
+        grid.row([
+            port.id.to_string(),
+            port.name.clone(),
+            port.netdev.clone(),
+            port.attach.to_string(),
+            port.state.to_string(),
+            port.vlan.to_string(),
+            yes_no(port.isolated),
+            port.counters.rx_packets.to_string(),
+            port.counters.tx_packets.to_string(),
+            port.counters.drops.total().to_string(),
+        ]);
+    }
+    grid.finish()
+}
+
+pub(crate) fn port(port: &PortShow) -> String {
+    let state = match port.state_reason.as_str() {
+        "" => port.state.to_string(),
+        reason => format!("{}: {reason}", port.state),
+    };
+    let workers: Vec<String> = port.worker.iter().map(u32::to_string).collect();
+    let ifindex = port.ifindex.map_or_else(|| "none".to_owned(), |ifindex| ifindex.to_string());
+    let facts = facts(&[
+        ("name", port.name.clone()),
+        ("id", port.id.to_string()),
+        ("netdev", port.netdev.clone()),
+        ("ifindex", ifindex),
+        ("state", state),
+        ("attach", format!("{} (requested: {})", port.attach, port.requested)),
+        ("vlan", port.vlan.to_string()),
+        ("isolated", yes_no(port.isolated)),
+        ("mtu", port.mtu.to_string()),
+        ("workers", workers.join(",")),
+        ("rx ring depth", port.rx_ring_depth.to_string()),
+    ]);
+    format!("{facts}\n{}", counters(&port.counters))
+}
+
+/// All counters of one port or of all; drops only where there were any.
+pub(crate) fn counters(counters: &PortCounters) -> String {
+    let mut grid = Grid::new(&["counter", ">packets", ">bytes"]);
+    let mut row = |name: &str, packets: u64, bytes: Option<u64>| {
+        grid.row([
+            name.to_owned(),
+            packets.to_string(),
+            bytes.map_or_else(String::new, |bytes| bytes.to_string()),
+        ]);
+    };
+    row("rx", counters.rx_packets, Some(counters.rx_bytes));
+    row("tx", counters.tx_packets, Some(counters.tx_bytes));
+    row("forwarded", counters.forwarded_packets, None);
+    row("flooded", counters.flooded_packets, None);
+    for (reason, count) in counters.drops.iter().filter(|(_, count)| *count > 0) {
+        row(&format!("drop {reason}"), count, None);
+    }
+    grid.finish()
+}
+
+pub(crate) fn stats(stats: &StatsShow) -> String {
+    let mut grid =
+        Grid::new(&[">id", "name", ">rx packets", ">rx bytes", ">tx packets", ">tx bytes", ">drops"]);
+    let total = ("".to_owned(), "total".to_owned(), stats.total);
+    let ports = stats.ports.iter().map(|port| (port.id.to_string(), port.name.clone(), port.counters));
+    for (id, name, counters) in ports.chain([total]) {
+        let numbers = [counters.rx_packets, counters.rx_bytes, counters.tx_packets, counters.tx_bytes];
+        let [rx, rx_bytes, tx, tx_bytes] = numbers.map(|number| number.to_string());
+        grid.row([id, name, rx, rx_bytes, tx, tx_bytes, counters.drops.total().to_string()]);
+    }
+    format!("{}\n{}\n{}", grid.finish(), counters(&stats.total), workers(stats))
+}
+
+fn workers(stats: &StatsShow) -> String {
+    let mut grid = Grid::new(&[">worker", ">cpu", ">packets", ">copies", ">batches", ">sleeps", ">busy s"]);
+    for worker in &stats.workers {
+        grid.row([
+            worker.worker.to_string(),
+            worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            worker.packets.to_string(),
+            worker.copies.to_string(),
+            worker.batches.to_string(),
+            worker.sleeps.to_string(),
+            format!("{}.{:03}", worker.busy_ns / 1_000_000_000, worker.busy_ns / 1_000_000 % 1000),
+        ]);
+    }
+    grid.finish()
+}
+
+pub(crate) fn check(check: &StatsCheck) -> String {
+    let mut grid = Grid::new(&["balance", ">left", ">right", ">difference"]);
+    for balance in &check.balances {
+        let numbers = [balance.left.to_string(), balance.right.to_string(), balance.difference.to_string()];
+        let [left, right, difference] = numbers;
+        grid.row([balance.name.clone(), left, right, difference]);
+    }
+    let verdict = match check.balanced {
+        true => "balanced: every packet was counted out exactly once",
+        false => {
+            "NOT balanced: packets are under way, or were lost or counted twice; ask again without traffic"
+        }
+    };
+    format!("{}\n{verdict}\n", grid.finish())
+}
+
+pub(crate) fn fdb(entries: &[FdbEntry]) -> String {
+    let mut grid = Grid::new(&[">vlan", "mac", "port", "kind", ">age s"]);
+    for entry in entries {
+        let (vlan, mac) = (entry.vlan.to_string(), entry.mac.to_string());
+        grid.row([
+            vlan,
+            mac,
+            entry.port.clone(),
+            entry.kind.name().to_owned(),
+            entry.age_seconds.to_string(),
+        ]);
+    }
+    grid.finish()
+}
+
+pub(crate) fn pool(pool: &PoolShow) -> String {
+    let facts = facts(&[
+        ("frame size", format!("{} bytes", pool.frame_size)),
+        ("frames", pool.frames_total.to_string()),
+        ("free", pool.frames_free.to_string()),
+        ("posted", pool.frames_posted.to_string()),
+        ("held", pool.frames_held.to_string()),
+        ("pool memory", mebibytes(pool.bytes_total)),
+        ("kernel memory", mebibytes(pool.kernel_bytes)),
+    ]);
+    let mut grid = Grid::new(&["port", ">used", ">max", ">drop no_frame", ">drop rx_ring_full"]);
+    for port in &pool.ports {
+        let numbers = [port.used, port.max, port.drops_no_frame, port.drops_rx_ring_full];
+        let [used, max, no_frame, ring_full] = numbers.map(|number| number.to_string());
+        grid.row([port.name.clone(), used, max, no_frame, ring_full]);
+    }
+    format!("{facts}\n{}", grid.finish())
+}
+
+pub(crate) fn eswitch(eswitch: &EswitchShow) -> String {
+    facts(&[
+        ("spool-mode", eswitch.spool_mode.to_string()),
+        ("workers", eswitch.workers.to_string()),
+        ("collector", format!("{}, queues: {}", eswitch.collector, eswitch.queues)),
+        ("ports", format!("{} of {}", eswitch.ports, eswitch.max_ports)),
+        ("uptime", format!("{} s", eswitch.uptime_seconds)),
+        ("version", eswitch.version.clone()),
+        ("pid", eswitch.pid.to_string()),
+    ])
+}
+
+pub(crate) fn doctor(report: &DoctorReport) -> String {
+    let mut text = String::new();
+    for check in &report.checks {
+        text.push_str(&doctor_line(check));
+    }
+    format!("{text}\n{}\n", report.summary)
+}
+
+fn doctor_line(check: &Check) -> String {
+    let (answer, why) = match &check.answer {
+        Answer::Available => ("available", String::new()),
+        Answer::Unknown { why } => ("unknown", why.clone()),
+        Answer::NotSupported { since: Some(since), why } => {
+            ("not supported", format!("{why} (needs {since})"))
+        }
+        Answer::NotSupported { since: None, why } => ("not supported", why.clone()),
+    };
+    let needed = match check.severity {
+        Severity::Required => "required",
+        Severity::Degraded => "useful",
+        Severity::Info => "info",
+    };
+    let known = [check.detail.as_str(), why.as_str()].into_iter().filter(|part| !part.is_empty());
+    let known = known.collect::<Vec<_>>().join("; ");
+    let line = format!("{:<30} {answer:<14} {needed:<9} {known}", check.name);
+    let remedy = check.remedy.as_deref().filter(|_| check.answer != Answer::Available);
+    let remedy = remedy.map(|remedy| format!("{:<30} -> {remedy}\n", ""));
+    format!("{}\n{}", line.trim_end(), remedy.unwrap_or_default())
+}
+
+fn facts(facts: &[(&str, String)]) -> String {
+    let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    facts.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
+}
+
+/// One decimal is enough to compare with other programs' figures; the exact bytes are in --json.
+fn mebibytes(bytes: u64) -> String {
+    let tenths = bytes * 10 / (1024 * 1024);
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! What tests and fuzz targets share: a switch without packets, and directories that go away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use forebay_control::config::Settings;
+use forebay_control::eswitch::EswitchShow;
+use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
+use forebay_control::pool::PoolShow;
+use forebay_control::port::{
+    AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
+    PortSpec, PortState,
+};
+use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
+use forebay_control::{ApiError, ErrorCode, IfIndex, MacAddr, PortCounters, PortId, SwitchControl, Vid};
+
+/// A switch that keeps ports and entries like the real one and has no packets. Netdevs whose name begins with
+/// `missing` are not there until [`MemorySwitch::netdev_appears`].
+#[derive(Debug, Default)]
+pub(crate) struct MemorySwitch {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ports: BTreeMap<PortId, PortShow>,
+    entries: BTreeMap<(Vid, MacAddr), FdbEntry>,
+    appeared: BTreeSet<String>,
+    settings: Option<Settings>,
+}
+
+impl MemorySwitch {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics while it holds the lock")
+    }
+
+    pub(crate) fn netdev_appears(&self, name: &str) {
+        self.state().appeared.insert(name.to_owned());
+    }
+
+    pub(crate) fn settings(&self) -> Option<Settings> {
+        self.state().settings
+    }
+
+    /// Lets a port have counted something.
+    pub(crate) fn count(&self, name: &str, counters: PortCounters) {
+        let mut state = self.state();
+        let port = state.ports.values_mut().find(|port| port.name == name).expect("the test added the port");
+        port.counters = counters;
+    }
+}
+
+impl State {
+    fn add(&mut self, spec: PortSpec) -> Result<PortShow, ApiError> {
+        if spec.netdev.starts_with("missing") && !self.appeared.contains(&spec.netdev) {
+            return Err(ApiError::new(ErrorCode::NoSuchNetdev, format!("no netdev `{}`", spec.netdev)));
+        }
+        if self.ports.values().any(|port| port.netdev == spec.netdev) {
+            return Err(ApiError::new(
+                ErrorCode::AlreadyPort,
+                format!("`{}` is a port already", spec.netdev),
+            ));
+        }
+        let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).expect("fewer ports than ids");
+        let port = show(id, &spec);
+        self.ports.insert(id, port.clone());
+        Ok(port)
+    }
+
+    fn id_of(&self, name: &str) -> Result<PortId, ApiError> {
+        let port = self.ports.values().find(|port| port.name == name);
+        port.map(|port| port.id)
+            .ok_or_else(|| ApiError::new(ErrorCode::NoSuchPort, format!("no port `{name}`")))
+    }
+
+    fn delete(&mut self, name: &str) -> Result<(), ApiError> {
+        self.ports.remove(&self.id_of(name)?);
+        self.entries.retain(|_, entry| entry.port != name);
+        Ok(())
+    }
+}
+
+fn show(id: PortId, spec: &PortSpec) -> PortShow {
+    PortShow {
+        id,
+        name: spec.port_name().to_owned(),
+        netdev: spec.netdev.clone(),
+        ifindex: Some(IfIndex(u32::from(id.0) + 10)),
+        attach: AttachKind::Tcx,
+        requested: spec.attach,
+        state: PortState::Up,
+        state_reason: String::new(),
+        vlan: spec.vlan.clone(),
+        isolated: spec.isolated,
+        mtu: 1500,
+        worker: vec![0],
+        rx_ring_depth: 512,
+        counters: PortCounters::default(),
+    }
+}
+
+impl SwitchControl for MemorySwitch {
+    fn port_add(&self, request: PortAdd) -> PortAddReply {
+        let mut reply = PortAddReply::default();
+        for spec in request.ports {
+            let netdev = spec.netdev.clone();
+            match self.state().add(spec) {
+                Ok(port) => reply.added.push(port),
+                Err(error) => reply.refused.push(PortAddRefused { netdev, error }),
+            }
+        }
+        reply
+    }
+
+    fn port_del(&self, names: &[String]) -> Result<PortDelReply, ApiError> {
+        let mut reply = PortDelReply::default();
+        for name in names {
+            match self.state().delete(name) {
+                Ok(()) => reply.deleted.push(name.clone()),
+                Err(error) => reply.refused.push(PortDelRefused { name: name.clone(), error }),
+            }
+        }
+        Ok(reply)
+    }
+
+    fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
+        let mut state = self.state();
+        let id = state.id_of(name)?;
+        let port = state.ports.get_mut(&id).expect("id_of found it");
+        port.vlan = change.vlan.unwrap_or_else(|| port.vlan.clone());
+        port.isolated = change.isolated.unwrap_or(port.isolated);
+        Ok(port.clone())
+    }
+
+    fn port_list(&self) -> Vec<PortShow> {
+        self.state().ports.values().cloned().collect()
+    }
+
+    fn port_show(&self, name: &str) -> Result<PortShow, ApiError> {
+        let state = self.state();
+        Ok(state.ports[&state.id_of(name)?].clone())
+    }
+
+    fn fdb_list(&self) -> Vec<FdbEntry> {
+        self.state().entries.values().cloned().collect()
+    }
+
+    fn fdb_add(&self, request: FdbAdd) -> Result<FdbEntry, ApiError> {
+        let mut state = self.state();
+        state.id_of(&request.port)?;
+        let FdbAdd { vlan, mac, port } = request;
+        let entry = FdbEntry { vlan, mac, port, kind: FdbKind::Static, age_seconds: 0 };
+        state.entries.insert((vlan, mac), entry.clone());
+        Ok(entry)
+    }
+
+    fn fdb_del(&self, request: FdbDel) -> Result<FdbEntry, ApiError> {
+        let gone = self.state().entries.remove(&(request.vlan, request.mac));
+        gone.ok_or_else(|| ApiError::new(ErrorCode::NoSuchEntry, format!("no entry for {}", request.mac)))
+    }
+
+    fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError> {
+        let mut state = self.state();
+        let before = state.entries.len();
+        state.entries.retain(|_, entry| {
+            entry.kind == FdbKind::Static
+                || request.port.as_ref().is_some_and(|port| *port != entry.port)
+                || request.vlan.is_some_and(|vlan| vlan != entry.vlan)
+        });
+        Ok(FdbFlushReply { flushed: (before - state.entries.len()) as u64 })
+    }
+
+    fn stats(&self) -> StatsShow {
+        let stats =
+            |port: &PortShow| PortStats { id: port.id, name: port.name.clone(), counters: port.counters };
+        let ports: Vec<PortStats> = self.state().ports.values().map(stats).collect();
+        let total: PortCounters = ports.iter().map(|port| port.counters).sum();
+        let out = total.forwarded_packets + total.flooded_packets + total.drops.input();
+        let check =
+            StatsCheck::new(vec![Balance::new("rx = forwarded + flooded + dropped", total.rx_packets, out)]);
+        StatsShow {
+            total,
+            ports,
+            workers: vec![WorkerStats { packets: total.rx_packets, ..Default::default() }],
+            check,
+        }
+    }
+
+    fn pool(&self) -> PoolShow {
+        PoolShow { frame_size: 2048, frames_total: 16384, frames_free: 16384, ..PoolShow::default() }
+    }
+
+    fn eswitch(&self) -> EswitchShow {
+        let ports = u32::try_from(self.state().ports.len()).expect("fewer ports than ids");
+        EswitchShow {
+            ports,
+            max_ports: 4096,
+            workers: 1,
+            version: "1.2.3".to_owned(),
+            ..EswitchShow::default()
+        }
+    }
+
+    fn apply_settings(&self, settings: Settings) -> Result<(), ApiError> {
+        self.state().settings = Some(settings);
+        Ok(())
+    }
+
+    fn shutdown(&self) {
+        self.state().ports.clear();
+    }
+}
+
+/// A directory that is removed with everything in it, also when the test fails.
+#[derive(Debug)]
+pub(crate) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(crate) fn new() -> TempDir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("fb-test-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("the name has this process's id and is used once");
+        TempDir(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
