@@ -1,0 +1,85 @@
+# Forebay. `make help` lists what there is; `make demo` and `make test` need nothing to have been done before.
+
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= /etc
+DESTDIR    ?=
+SECONDS    ?= 600
+DEMO       ?=
+BENCH      ?=
+SOAK       ?=
+
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(abspath $(TARGET))/release
+
+# The daemon the lab starts, in the demo as in the system tests: always the optimised one.
+export FOREBAY_BIN := $(RELEASE)/forebay
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test lint bench soak fuzz miri deps bpf install clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build the switch
+	@scripts/toolchain.sh
+	@scripts/deps.sh build
+	cargo build --release -p forebay
+
+demo: ## Show hosts talking through a switch (root; DEMO=options for forebay-lab)
+	@scripts/root.sh demo
+	@scripts/toolchain.sh
+	@scripts/deps.sh build demo
+	cargo build --release -p forebay -p forebay-lab
+	$(RELEASE)/forebay-lab demo $(DEMO)
+
+test: ## Run all tests: those of the crates, and the system scenarios (root)
+	@scripts/root.sh test
+	@scripts/toolchain.sh
+	@scripts/deps.sh build demo test
+	cargo build --release -p forebay
+	scripts/test.sh
+
+lint: ## Check format, clippy, licences, dependency directions and the committed BPF objects
+	@scripts/toolchain.sh fmt clippy
+	@scripts/deps.sh build lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test -q -p forebay-tests --test dependencies
+	scripts/deny.sh
+	scripts/bpf-object.sh check
+
+bench: ## Measure against the kernel bridge and OVS AF_XDP (root; BENCH=options for forebay-lab)
+	@scripts/root.sh bench
+	@scripts/toolchain.sh
+	@scripts/deps.sh build demo bench
+	cargo build --release -p forebay -p forebay-lab
+	$(RELEASE)/forebay-lab bench $(BENCH)
+
+soak: ## Ten minutes of mixed traffic, with ports and the daemon coming and going (root)
+	@scripts/root.sh soak
+	@scripts/toolchain.sh
+	@scripts/deps.sh build demo test
+	cargo build --release -p forebay -p forebay-lab
+	$(RELEASE)/forebay-lab soak $(SOAK)
+
+fuzz: ## Run every fuzz target for SECONDS=600 each (nightly toolchain)
+	@scripts/deps.sh build fuzz
+	scripts/fuzz.sh $(SECONDS)
+
+miri: ## Run the ring tests under Miri (nightly toolchain with the miri component)
+	scripts/miri.sh
+
+deps: ## Install every Debian package that any target needs and that is missing (root)
+	@scripts/deps.sh build demo test lint bench fuzz
+
+bpf: ## Compile the BPF objects that are committed for machines without clang
+	@scripts/toolchain.sh
+	@scripts/deps.sh build lint
+	scripts/bpf-object.sh update
+
+install: build ## Install binary, unit, man pages and completions below DESTDIR and PREFIX=/usr/local
+	scripts/install.sh $(FOREBAY_BIN) "$(DESTDIR)" "$(PREFIX)" "$(SYSCONFDIR)"
+
+clean: ## Remove what was built, and what a killed lab left behind
+	@if [ "$$(id -u)" = 0 ] && [ -x $(RELEASE)/forebay-lab ]; then $(RELEASE)/forebay-lab clean; fi
+	cargo clean
