@@ -35,19 +35,19 @@ use token::{Held, Token};
 
 /// How many entries there may be and how long a learned one lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Nothing is learned once this many entries exist, static ones included. Static entries may go beyond, so that
     /// a MAC flood cannot keep an operator from adding one: up to this many are static.
-    pub total: u32,
+    pub(crate) total: u32,
     /// Learned entries of one port.
-    pub per_port: u32,
+    pub(crate) per_port: u32,
     /// A learned entry is forgotten when its station was silent for this many seconds. 0 makes the switch a hub.
-    pub ageing_s: u32,
+    pub(crate) ageing_s: u32,
 }
 
 /// What [`Fdb::learn`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Learned {
+pub(crate) enum Learned {
     /// Nothing to do: there, or static, on this port and seen within this second.
     Known,
     /// There, and its time was brought up to date.
@@ -75,7 +75,7 @@ pub enum Learned {
 
 /// Why a request about the table was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FdbError {
+pub(crate) enum FdbError {
     /// Ask for fewer, or make a new table.
     #[error("an FDB of {asked} entries does not fit a table made for {capacity}")]
     OverCapacity {
@@ -108,33 +108,33 @@ pub enum FdbError {
 
 /// An entry, as it was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// VLAN id.
-    pub vid: u16,
+    pub(crate) vid: u16,
     /// Station address, as [`forebay_wire::mac`] has it.
-    pub mac: u64,
+    pub(crate) mac: u64,
     /// The port it is behind.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Put in by request: neither moves nor ages.
-    pub is_static: bool,
+    pub(crate) is_static: bool,
     /// When the station was last heard, in the caller's seconds; for a static entry, when it was put in.
-    pub seen_s: u32,
+    pub(crate) seen_s: u32,
 }
 
 /// Which entries [`Fdb::flush`] takes out: those that match all that is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flush {
+pub(crate) struct Flush {
     /// Only this port's.
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Only this VLAN's.
-    pub vid: Option<u16>,
+    pub(crate) vid: Option<u16>,
     /// Static entries too, as when a port is deleted.
-    pub with_static: bool,
+    pub(crate) with_static: bool,
 }
 
 /// The table. Shared by all threads; see the module's documentation for who may call what when.
 #[derive(Debug)]
-pub struct Fdb {
+pub(crate) struct Fdb {
     table: Table,
     token: Token,
     census: Census,
@@ -149,7 +149,7 @@ pub struct Fdb {
 impl Fdb {
     /// An empty table whose capacity is `limits.total`. The seed must be random and secret: who knows it can make
     /// stations that share a bucket.
-    pub fn new(limits: Limits, seed: [u64; 2]) -> Self {
+    pub(crate) fn new(limits: Limits, seed: [u64; 2]) -> Self {
         Fdb {
             table: Table::new(limits.total, seed),
             token: Token::default(),
@@ -167,14 +167,14 @@ impl Fdb {
     /// `vid` is taken modulo 4096 and `mac` modulo 2^48. While the entry is being put in, moved or taken out the answer
     /// is that of before or after.
     #[inline]
-    pub fn lookup(&self, vid: u16, mac: u64, now_s: u32) -> Option<u16> {
+    pub(crate) fn lookup(&self, vid: u16, mac: u64, now_s: u32) -> Option<u16> {
         let Found { value, .. } = self.table.get(Key::new(vid, mac))?;
         (!self.has_expired(value, now_s)).then_some(value.port())
     }
 
     /// Notes that a packet from this station came in on `port`. Never waits; may be called on the packet path.
     #[inline]
-    pub fn learn(&self, vid: u16, mac: u64, port: u16, now_s: u32) -> Learned {
+    pub(crate) fn learn(&self, vid: u16, mac: u64, port: u16, now_s: u32) -> Learned {
         let key = Key::new(vid, mac);
         if let Some(found) = self.table.get(key)
             && let Some(learned) = self.learn_in_place(found, port, now_s)
@@ -236,7 +236,13 @@ impl Fdb {
 
     /// Puts in a static entry, in place of whatever the station had: that is returned. Waits for the token: control
     /// thread only.
-    pub fn add_static(&self, vid: u16, mac: u64, port: u16, now_s: u32) -> Result<Option<Entry>, FdbError> {
+    pub(crate) fn add_static(
+        &self,
+        vid: u16,
+        mac: u64,
+        port: u16,
+        now_s: u32,
+    ) -> Result<Option<Entry>, FdbError> {
         if is_multicast(mac) {
             return Err(FdbError::Multicast { mac });
         }
@@ -256,7 +262,7 @@ impl Fdb {
     }
 
     /// Takes out a station's entry, static or learned, and returns it. Waits for the token: control thread only.
-    pub fn remove(&self, vid: u16, mac: u64) -> Option<Entry> {
+    pub(crate) fn remove(&self, vid: u16, mac: u64) -> Option<Entry> {
         let key = Key::new(vid, mac);
         let held = self.token.hold();
         let found = self.table.get(key)?;
@@ -267,7 +273,7 @@ impl Fdb {
 
     /// Takes out all entries that match, and returns how many. Takes the token bucket by bucket, so that workers can
     /// learn meanwhile (what they learn behind the sweep stays). Control thread only.
-    pub fn flush(&self, which: Flush) -> usize {
+    pub(crate) fn flush(&self, which: Flush) -> usize {
         let take = |held: &Held<'_>, found: Found<'_>| {
             found.erase(held);
             true
@@ -277,7 +283,7 @@ impl Fdb {
 
     /// Takes out learned entries whose station was silent for too long, looking at `max_slots` slots (rounded up to
     /// whole buckets of 8, at most the whole table) from where the last call ended. Returns how many. Control thread only.
-    pub fn expire(&self, now_s: u32, max_slots: usize) -> usize {
+    pub(crate) fn expire(&self, now_s: u32, max_slots: usize) -> usize {
         let buckets = self.table.buckets();
         let count = max_slots.div_ceil(table::WAYS).min(buckets.len());
         let start = self.sweep.load(Relaxed);
@@ -289,42 +295,18 @@ impl Fdb {
     }
 
     /// All entries, expired ones included, bucket by bucket, each as it is when its turn comes. Takes no token.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.table.buckets().iter().flat_map(Bucket::found).map(|(key, found)| Entry::of(key, found.value))
     }
 
     /// Entries in the table, expired ones included that no sweep has met yet.
-    pub fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.census.learned() + self.census.statics()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Slots of the table: what [`Fdb::expire`] has to look at to have seen all.
-    pub fn slots(&self) -> usize {
-        self.table.buckets().len() * table::WAYS
-    }
-
-    /// Learned entries of a port, expired ones included that no sweep has met yet.
-    pub fn learned_on(&self, port: u16) -> u32 {
-        self.census.learned_on(port)
-    }
-
-    /// The limits in force.
-    pub fn limits(&self) -> Limits {
-        Limits {
-            total: self.total.load(Relaxed),
-            per_port: self.per_port.load(Relaxed),
-            ageing_s: self.ageing_s.load(Relaxed),
-        }
     }
 
     /// Changes the limits. Entries beyond lowered ones stay until they age; a total above that of [`Fdb::new`] is
     /// refused, and nothing changed.
-    pub fn set_limits(&self, limits: Limits) -> Result<(), FdbError> {
+    pub(crate) fn set_limits(&self, limits: Limits) -> Result<(), FdbError> {
         if limits.total > self.capacity {
             return Err(FdbError::OverCapacity { asked: limits.total, capacity: self.capacity });
         }

@@ -41,6 +41,7 @@ const fn folded_product(a: u64, b: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -168,6 +168,7 @@ impl Found<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::token::Token;
     use super::*;
