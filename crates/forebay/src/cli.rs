@@ -152,16 +152,15 @@ pub struct PortAddArgs {
 
 /// Arguments of `port set`.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true, id = "change")]
 pub struct PortSetArgs {
     /// The port's name
-    #[arg(value_name = "PORT", group = "which")]
+    #[arg(value_name = "PORT")]
     pub name: String,
     /// VLANs it carries: all, access:10 or trunk:10,20[,native:1]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", required_unless_present = "isolated")]
     pub vlan: Option<VlanMode>,
     /// Let it reach only ports that are not isolated: on or off
-    #[arg(long, value_name = "ON|OFF", value_parser = parse_switch)]
+    #[arg(long, value_name = "ON|OFF", value_parser = parse_switch, required_unless_present = "vlan")]
     pub isolated: Option<bool>,
 }
 

@@ -209,12 +209,12 @@ pub(crate) fn eswitch(eswitch: &EswitchShow) -> String {
     ])
 }
 
+/// One line per check, then the verdict, then what to do about what is missing.
 pub(crate) fn doctor(report: &DoctorReport) -> String {
-    let mut text = String::new();
-    for check in &report.checks {
-        text.push_str(&doctor_line(check));
-    }
-    format!("{text}\n{}\n", report.summary)
+    let lines: String = report.checks.iter().map(doctor_line).collect();
+    let remedies: String = report.checks.iter().filter_map(remedy_line).collect();
+    let heading = if remedies.is_empty() { "" } else { "What to do:\n" };
+    format!("{lines}\n{}\n{heading}{remedies}", report.summary)
 }
 
 fn doctor_line(check: &Check) -> String {
@@ -234,9 +234,14 @@ fn doctor_line(check: &Check) -> String {
     let known = [check.detail.as_str(), why.as_str()].into_iter().filter(|part| !part.is_empty());
     let known = known.collect::<Vec<_>>().join("; ");
     let line = format!("{:<30} {answer:<14} {needed:<9} {known}", check.name);
-    let remedy = check.remedy.as_deref().filter(|_| check.answer != Answer::Available);
-    let remedy = remedy.map(|remedy| format!("{:<30} -> {remedy}\n", ""));
-    format!("{}\n{}", line.trim_end(), remedy.unwrap_or_default())
+    line.trim_end().to_owned() + "\n"
+}
+
+/// What is missing and needless asks for nothing.
+fn remedy_line(check: &Check) -> Option<String> {
+    let asks = check.answer != Answer::Available && check.severity != Severity::Info;
+    let remedy = check.remedy.as_deref().filter(|_| asks)?;
+    Some(format!("  {}: {remedy}\n", check.name))
 }
 
 fn facts(facts: &[(&str, String)]) -> String {

@@ -1,1 +1,105 @@
+use forebay_control::fdb::FdbKind;
+use forebay_control::pool::PoolPort;
+use forebay_control::port::{PortAdd, PortSpec, PortState};
+use forebay_control::stats::Balance;
+use forebay_control::{DropReason, MacAddr, SwitchControl, Vid};
 
+use super::*;
+use crate::testing::MemorySwitch;
+
+/// Two ports, one of which has seen traffic.
+fn switch() -> MemorySwitch {
+    let switch = MemorySwitch::default();
+    let mut trunk = PortSpec::new("veth-with-a-lon");
+    trunk.vlan = "trunk:10,20,native:1".parse().unwrap();
+    trunk.isolated = true;
+    let reply = switch.port_add(PortAdd { ports: vec![PortSpec::new("a"), trunk] });
+    assert_eq!(reply.refused, []);
+    let mut counters = PortCounters {
+        rx_packets: 1234,
+        rx_bytes: 98765,
+        tx_packets: 10,
+        tx_bytes: 600,
+        forwarded_packets: 1200,
+        flooded_packets: 30,
+        ..PortCounters::default()
+    };
+    counters.drops[DropReason::FloodLimited] = 4;
+    switch.count("a", counters);
+    switch
+}
+
+#[test]
+fn ports_are_one_line_each() {
+    insta::assert_snapshot!(ports(&switch().port_list()));
+}
+
+#[test]
+fn a_port_tells_why_it_is_not_up() {
+    let mut shown = switch().port_show("a").unwrap();
+    (shown.state, shown.ifindex) = (PortState::NetdevMissing, None);
+    shown.state_reason = "no netdev `a`; waiting for it".to_owned();
+    insta::assert_snapshot!(port(&shown));
+}
+
+#[test]
+fn statistics_end_with_the_total() {
+    insta::assert_snapshot!(stats(&switch().stats()));
+}
+
+#[test]
+fn the_check_says_whether_packets_went_astray() {
+    insta::assert_snapshot!(check(&StatsCheck::new(vec![
+        Balance::new("rx", 10, 10),
+        Balance::new("tx", 10, 12)
+    ])));
+}
+
+#[test]
+fn entries_are_one_line_each() {
+    let entry = |number, kind, age_seconds| FdbEntry {
+        vlan: Vid::new(number).unwrap(),
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        port: "a".to_owned(),
+        kind,
+        age_seconds,
+    };
+    insta::assert_snapshot!(fdb(&[entry(0, FdbKind::Static, 0), entry(4094, FdbKind::Learned, 299)]));
+}
+
+#[test]
+fn the_pool_counts_its_own_memory_and_the_kernels() {
+    let mut shown = switch().pool();
+    (shown.bytes_total, shown.kernel_bytes) = (32 << 20, (2 << 20) + 250_000);
+    shown.ports =
+        vec![PoolPort { name: "a".to_owned(), used: 3, max: 64, drops_no_frame: 5, drops_rx_ring_full: 6 }];
+    insta::assert_snapshot!(pool(&shown));
+}
+
+#[test]
+fn the_switch_is_a_list_of_facts() {
+    insta::assert_snapshot!(eswitch(&switch().eswitch()));
+}
+
+#[test]
+fn the_doctor_ends_with_what_to_do() {
+    let check = |name: &str, answer, severity, remedy: &str| Check {
+        name: name.to_owned(),
+        answer,
+        severity,
+        detail: "seen".to_owned(),
+        remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
+    };
+    let missing = |since: Option<&str>| Answer::NotSupported {
+        since: since.map(str::to_owned),
+        why: "refused".to_owned(),
+    };
+    let unknown = Answer::Unknown { why: "may not look".to_owned() };
+    insta::assert_snapshot!(doctor(&DoctorReport::new(vec![
+        check("AF_XDP sockets", Answer::Available, Severity::Required, ""),
+        check("tcx links", missing(Some("6.6")), Severity::Required, "Boot a newer kernel."),
+        check("open files", missing(None), Severity::Degraded, "Raise LimitNOFILE."),
+        check("huge pages", missing(None), Severity::Info, "Not worth the trouble."),
+        check("veth netdevs", unknown, Severity::Required, "Run as root."),
+    ])));
+}
