@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,6 +12,9 @@ use crate::checksum::{self, Verdict};
 use crate::command::Background;
 use crate::netns::Netns;
 use crate::{Lab, LabError, Result};
+
+/// Captures have files of their own, also those on the same netdev.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -39,15 +43,40 @@ impl Capture {
     /// # Errors
     /// When tcpdump does not start.
     pub fn start(lab: &Lab, netns: &Netns, ifname: &str, filter: &str, limit: u32) -> Result<Capture> {
-        let stem = format!("{}-{ifname}", netns.name());
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let stem = format!("{}-{ifname}-{number}", netns.name());
         let file = lab.path(&format!("{stem}.pcap"));
         let mut command = netns.command("tcpdump");
         // Whole packets, written at once, as root; -Q in: what the host itself sends is not yet checksummed.
-        command.args(["-i", ifname, "-n", "-U", "-s", "0", "-B", "65536", "-Z", "root", "-Q", "in"]);
+        command.args([
+            "-i",
+            ifname,
+            "-n",
+            "-U",
+            "--immediate-mode",
+            "-s",
+            "0",
+            "-B",
+            "65536",
+            "-Z",
+            "root",
+            "-Q",
+            "in",
+        ]);
         command.args(["-c", &limit.to_string(), "-w"]).arg(&file).arg(filter);
         let mut tcpdump = Background::start(command, &lab.path(&format!("{stem}.tcpdump.log")))?;
         tcpdump.wait_for_output("listening on", START_LIMIT)?;
         Ok(Capture { tcpdump, file })
+    }
+
+    /// Waits until the capture has as many packets as its limit and returns them; fewer if they do not come.
+    ///
+    /// # Errors
+    /// As [`Capture::finish`].
+    pub fn filled(mut self) -> Result<Vec<Vec<u8>>> {
+        // What did not come is missing from the result, where the caller sees it.
+        let _ = self.tcpdump.wait(STOP_LIMIT);
+        self.finish()
     }
 
     /// Ends the capture and returns its packets.

@@ -60,12 +60,12 @@ pub fn run(mut command: Command, limit: Duration) -> Result<Finished> {
     }
 }
 
-/// Runs a program to its successful end within ten seconds.
+/// Runs a program to its successful end. The limit is generous: `ip` waits while others configure the network.
 ///
 /// # Errors
 /// As [`run`], and when the exit status is a failure.
 pub fn run_ok(command: Command) -> Result<Finished> {
-    run(command, Duration::from_secs(10))?.success()
+    run(command, Duration::from_secs(60))?.success()
 }
 
 fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {

@@ -38,8 +38,8 @@ pub struct Host {
     name: String,
     kind: PortKind,
     number: u16,
-    // Present for its drop: the pump ends, and with it both taps.
-    _pump: Option<TapPump>,
+    // A tap's other half; both taps vanish with it.
+    pump: Option<TapPump>,
 }
 
 impl Host {
@@ -51,37 +51,42 @@ impl Host {
         number: u16,
     ) -> Result<Host> {
         quiet(&netns)?;
-        let pump = match kind {
-            PortKind::Tap => Some(TapPump::start(switch, name, &netns, "eth0")?),
-            PortKind::VethTcx | PortKind::VethXdp => None,
-        };
-        let host = Host { netns, name: name.to_owned(), kind, number, _pump: pump };
-        if kind != PortKind::Tap {
-            host.make_veth(switch)?;
-        }
-        host.netns.ip(&["link", "set", "eth0", "address", &host.mac_text()])?;
-        switch.ip(&["link", "set", name, "up"])?;
-        host.netns.ip(&["link", "set", "eth0", "up"])?;
-        host.add_addresses()?;
+        let mut host = Host { netns, name: name.to_owned(), kind, number, pump: None };
+        host.plug_in(switch)?;
         Ok(host)
+    }
+
+    /// Makes the host's netdevs, at first or after [`Host::pull_out`]; always with the same names and addresses.
+    ///
+    /// # Errors
+    /// When they are there already.
+    pub fn plug_in(&mut self, switch: &Netns) -> Result<()> {
+        match self.kind {
+            PortKind::Tap => self.pump = Some(TapPump::start(switch, &self.name, &self.netns, "eth0")?),
+            PortKind::VethTcx | PortKind::VethXdp => self.make_veth(switch)?,
+        }
+        self.netns.ip(&["link", "set", "eth0", "address", &self.mac_text()])?;
+        switch.ip(&["link", "set", &self.name, "up"])?;
+        self.netns.ip(&["link", "set", "eth0", "up"])?;
+        self.add_addresses()
+    }
+
+    /// Deletes the host's netdevs, its port netdev included.
+    ///
+    /// # Errors
+    /// When they are gone already.
+    pub fn pull_out(&mut self) -> Result<()> {
+        match self.pump.take() {
+            Some(pump) => drop(pump),
+            None => drop(self.netns.ip(&["link", "del", "eth0"])?),
+        }
+        Ok(())
     }
 
     fn make_veth(&self, switch: &Netns) -> Result<()> {
         let peer = ["peer", "name", "eth0", "netns", self.netns.name()];
         switch.ip(&[&["link", "add", &self.name, "type", "veth"][..], &peer].concat())?;
         Ok(())
-    }
-
-    /// Makes the veth again after its deletion, with the same addresses.
-    ///
-    /// # Errors
-    /// When it still exists, or for a tap.
-    pub fn recreate_veth(&self, switch: &Netns) -> Result<()> {
-        self.make_veth(switch)?;
-        self.netns.ip(&["link", "set", "eth0", "address", &self.mac_text()])?;
-        switch.ip(&["link", "set", &self.name, "up"])?;
-        self.netns.ip(&["link", "set", "eth0", "up"])?;
-        self.add_addresses()
     }
 
     fn add_addresses(&self) -> Result<()> {

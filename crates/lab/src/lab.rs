@@ -79,4 +79,20 @@ impl Lab {
     pub fn extra_netns(&self, name: &str) -> Result<Netns> {
         Netns::create(&format!("{}-{name}", self.prefix))
     }
+
+    /// Many veths at once, for scale: `p1` to `p<count>` in the switch's namespace, their peers `q1`, `q2`, … in a
+    /// namespace of their own, all up and without addresses.
+    ///
+    /// # Errors
+    /// When one can't be made.
+    pub fn bulk_veths(&self, count: usize) -> Result<Netns> {
+        let peers = self.extra_netns("bulk")?;
+        for part in ["all", "default"] {
+            peers.set(&format!("ipv6/conf/{part}/disable_ipv6"), "1")?;
+        }
+        let add = |n| format!("link add p{n} up type veth peer name q{n} netns {}", peers.name());
+        self.switch.ip_batch(&(1..=count).map(add).collect::<Vec<_>>())?;
+        peers.ip_batch(&(1..=count).map(|n| format!("link set q{n} up")).collect::<Vec<_>>())?;
+        Ok(peers)
+    }
 }

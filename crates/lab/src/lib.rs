@@ -17,6 +17,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 // pub mod bench;
+mod bpf;
 pub mod capture;
 pub mod checksum;
 pub mod clean;
@@ -28,13 +29,14 @@ pub mod frame;
 pub mod host;
 
 pub mod lab;
-// pub mod measure;
+pub mod measure;
 pub mod netns;
 pub mod packet_io;
 pub mod programs;
 pub mod pump;
 // pub mod soak;
 mod sys;
+pub mod tagged;
 pub mod wait;
 
 pub use error::{LabError, Result};

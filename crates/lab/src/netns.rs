@@ -41,7 +41,7 @@ impl Netns {
         command
     }
 
-    /// Runs a program in the namespace to its successful end within ten seconds.
+    /// Runs a program in the namespace to its successful end.
     ///
     /// # Errors
     /// As [`command::run_ok`].

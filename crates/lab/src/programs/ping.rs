@@ -3,8 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
+use crate::command::Background;
 use crate::host::Host;
-use crate::{LabError, Result, command};
+use crate::{Lab, LabError, Result, command};
 
 /// How to ping.
 #[derive(Debug, Clone)]
@@ -78,6 +81,39 @@ impl Ping {
         parse(&finished.stdout).ok_or_else(|| {
             LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
         })
+    }
+}
+
+/// A ping that goes on in the background, to show that something else does not disturb it.
+#[derive(Debug)]
+pub struct PingStream {
+    program: Background,
+}
+
+impl PingStream {
+    /// Pings every five milliseconds, at most 8000 times.
+    ///
+    /// # Errors
+    /// When the first reply does not come.
+    pub fn start(lab: &Lab, from: &Host, target: impl Into<IpAddr>) -> Result<PingStream> {
+        let target = target.into();
+        let mut command = from.netns().command("ping");
+        command.args(["-n", "-i", "0.005", "-c", "8000", &target.to_string()]);
+        let log = lab.path(&format!("ping-{}-{target}.log", from.name()));
+        let mut program = Background::start(command, &log)?;
+        program.wait_for_output("icmp_seq=1 ", Duration::from_secs(5))?;
+        Ok(PingStream { program })
+    }
+
+    /// Ends it and says what it counted. One reply may still have been under way.
+    ///
+    /// # Errors
+    /// When ping's summary is not understood.
+    pub fn finish(mut self) -> Result<PingReport> {
+        self.program.signal(Signal::SIGINT);
+        self.program.wait(Duration::from_secs(10))?;
+        let output = self.program.output();
+        parse(&output).ok_or_else(|| LabError::output("ping's summary", output))
     }
 }
 

@@ -3,8 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
+
 use crate::host::Host;
 use crate::{LabError, Result};
+
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 fn system(what: &str) -> impl Fn(std::io::Error) -> LabError + '_ {
     move |error| LabError::system(what, error)
@@ -17,6 +22,9 @@ fn system(what: &str) -> impl Fn(std::io::Error) -> LabError + '_ {
 pub fn socket(host: &Host, address: IpAddr, port: u16) -> Result<UdpSocket> {
     let bound = host.netns().enter(|| UdpSocket::bind(SocketAddr::new(address, port)))?;
     let socket = bound.map_err(system("binding a UDP socket"))?;
+    // Root may exceed the system's limit: a burst of a test must fit.
+    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)
+        .map_err(|errno| LabError::system("enlarging a receive buffer", errno))?;
     socket.set_read_timeout(Some(Duration::from_secs(5))).map_err(system("setting a timeout"))?;
     Ok(socket)
 }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The lab's source and sink of small packets.
+ *
+ * source: run through BPF_PROG_TEST_RUN with live frames; sends each frame out of the netdev in `out`, after giving
+ *         it the next of `flows` UDP source ports.
+ * sink:   counts UDP over IPv4 and drops it; everything else goes on to the host.
+ * tag_push, tag_pop: put all of a host's traffic into one VLAN, as a VLAN netdev would, on kernels without those.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define OFFSET_IPV4_PROTOCOL 23
+#define OFFSET_UDP_SOURCE 34
+#define FRAME_BYTES_MIN 42
+#define PROTOCOL_UDP 17
+#define FIRST_PORT 1024
+
+struct counts {
+	__u64 packets;
+	__u64 bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} out SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counted SEC(".maps");
+
+/* How many flows, minus one; a power of two minus one. Key 0 of a map, so that one object serves every run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} flow_mask SEC(".maps");
+
+/* Tag protocol identifier in the upper half, VLAN in the lower. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} tag SEC(".maps");
+
+__u32 sent;
+
+SEC("xdp")
+int source(struct xdp_md *ctx)
+{
+	unsigned char *data = (void *)(long)ctx->data;
+	unsigned char *end = (void *)(long)ctx->data_end;
+	__u32 key = 0;
+	__u32 *mask = bpf_map_lookup_elem(&flow_mask, &key);
+
+	if (data + FRAME_BYTES_MIN > end || !mask)
+		return XDP_DROP;
+	*(__u16 *)(data + OFFSET_UDP_SOURCE) = bpf_htons(FIRST_PORT + (sent++ & *mask));
+	return bpf_redirect_map(&out, 0, 0);
+}
+
+SEC("xdp")
+int fb_lab_sink(struct xdp_md *ctx)
+{
+	unsigned char *data = (void *)(long)ctx->data;
+	unsigned char *end = (void *)(long)ctx->data_end;
+	struct counts *counts;
+	__u32 key = 0;
+
+	if (data + FRAME_BYTES_MIN > end || *(__u16 *)(data + 12) != bpf_htons(ETH_P_IP) ||
+	    data[OFFSET_IPV4_PROTOCOL] != PROTOCOL_UDP)
+		return XDP_PASS;
+	counts = bpf_map_lookup_elem(&counted, &key);
+	if (counts) {
+		counts->packets++;
+		counts->bytes += end - data;
+	}
+	return XDP_DROP;
+}
+
+/* At egress. The tag stays beside the packet, where the kernel keeps tags that hardware would insert. */
+SEC("tc")
+int tag_push(struct __sk_buff *skb)
+{
+	__u32 key = 0;
+	__u32 *wanted = bpf_map_lookup_elem(&tag, &key);
+
+	if (!wanted || bpf_skb_vlan_push(skb, bpf_htons(*wanted >> 16), *wanted & 0xfff))
+		return TC_ACT_SHOT;
+	return TC_ACT_OK;
+}
+
+/* At ingress. What has another tag or none is not for this host. */
+SEC("tc")
+int tag_pop(struct __sk_buff *skb)
+{
+	__u32 key = 0;
+	__u32 *wanted = bpf_map_lookup_elem(&tag, &key);
+
+	if (!wanted || !skb->vlan_present || skb->vlan_proto != bpf_htons(*wanted >> 16) ||
+	    (skb->vlan_tci & 0xfff) != (*wanted & 0xfff))
+		return TC_ACT_SHOT;
+	return bpf_skb_vlan_pop(skb) ? TC_ACT_SHOT : TC_ACT_OK;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,7 @@
+//! Measuring: a packet source and sink in BPF, latency, processor time, memory.
+
+// pub mod cpu;
+// pub mod latency;
+// pub mod memory;
+pub mod sink;
+// pub mod source;

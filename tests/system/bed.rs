@@ -1,0 +1,170 @@
+//! The test bed of one scenario: a lab with its subject running, and the oracle of counters.
+
+use std::fmt::Display;
+
+use forebay_control::port::PortSpec;
+use forebay_control::vlan::VlanMode;
+use forebay_lab::dut::counters::{Moved, Reading};
+use forebay_lab::dut::{self, Bridge, Client, Dut, Forebay, ForebayOptions};
+use forebay_lab::{Host, Lab, Result};
+
+use crate::harness::{Subject, ensure_program};
+
+/// A lab with its subject.
+pub struct Bed {
+    // In this order: the subject and hosts before the lab they are in.
+    switch: Switch,
+    /// The lab.
+    pub lab: Lab,
+}
+
+enum Switch {
+    Bridge(Bridge),
+    Forebay(Box<Forebay>),
+}
+
+impl Bed {
+    /// A lab with the subject running, without ports.
+    pub fn new(subject: Subject) -> std::result::Result<Bed, Box<dyn std::error::Error>> {
+        Bed::with_options(subject, ForebayOptions::default())
+    }
+
+    /// Forebay with this configuration file.
+    pub fn with_config(
+        subject: Subject,
+        config: &str,
+    ) -> std::result::Result<Bed, Box<dyn std::error::Error>> {
+        Bed::with_options(subject, ForebayOptions::with_config(config))
+    }
+
+    fn with_options(
+        subject: Subject,
+        options: ForebayOptions,
+    ) -> std::result::Result<Bed, Box<dyn std::error::Error>> {
+        let lab = Lab::new("system")?;
+        let switch = match subject {
+            Subject::Bridge => Switch::Bridge(Bridge::start(&lab)?),
+            Subject::Forebay(_) => {
+                ensure_program()?;
+                Switch::Forebay(Box::new(Forebay::start(&lab, options)?))
+            }
+        };
+        Ok(Bed { switch, lab })
+    }
+
+    /// A lab with the subject and this many hosts on transparent ports.
+    pub fn with_hosts(
+        subject: Subject,
+        count: usize,
+    ) -> std::result::Result<(Bed, Vec<Host>), Box<dyn std::error::Error>> {
+        let mut bed = Bed::new(subject)?;
+        let hosts = bed.lab.hosts(count, subject.kind())?;
+        bed.attach(&hosts)?;
+        Ok((bed, hosts))
+    }
+
+    /// Makes the hosts ports, transparent.
+    pub fn attach<'a>(&mut self, hosts: impl IntoIterator<Item = &'a Host>) -> Result<()> {
+        let ports = dut::ports_of(hosts);
+        self.dut().add_ports(&ports)
+    }
+
+    /// Makes a host a port with these VLANs.
+    pub fn attach_vlan(&mut self, host: &Host, vlan: &str) -> Result<()> {
+        let vlan: VlanMode = vlan.parse().expect("a test's VLAN mode is well-formed");
+        self.dut().add_ports(&[PortSpec { vlan, ..dut::port_of(host) }])
+    }
+
+    /// Makes hosts isolated ports.
+    pub fn attach_isolated<'a>(&mut self, hosts: impl IntoIterator<Item = &'a Host>) -> Result<()> {
+        let isolated = |host| PortSpec { isolated: true, ..dut::port_of(host) };
+        let ports: Vec<PortSpec> = hosts.into_iter().map(isolated).collect();
+        self.dut().add_ports(&ports)
+    }
+
+    /// The subject.
+    pub fn dut(&mut self) -> &mut dyn Dut {
+        match &mut self.switch {
+            Switch::Bridge(bridge) => bridge,
+            Switch::Forebay(forebay) => forebay.as_mut(),
+        }
+    }
+
+    /// Forebay, in a scenario that is about it.
+    pub fn forebay(&mut self) -> &mut Forebay {
+        match &mut self.switch {
+            Switch::Forebay(forebay) => forebay,
+            Switch::Bridge(_) => panic!("this scenario is about Forebay"),
+        }
+    }
+
+    /// Forebay's command line.
+    pub fn client(&mut self) -> Client {
+        self.forebay().client().clone()
+    }
+
+    /// Runs traffic and says which counters moved, once nothing is under way any more.
+    pub fn watch<T>(&mut self, traffic: impl FnOnce(&Lab) -> Result<T>) -> Result<(T, Oracle)> {
+        let client = match &self.switch {
+            Switch::Bridge(_) => return Ok((traffic(&self.lab)?, Oracle(None))),
+            Switch::Forebay(forebay) => forebay.client().clone(),
+        };
+        let before = Reading::settled(&client)?;
+        let result = traffic(&self.lab)?;
+        let after = Reading::settled(&client)?;
+        Ok((result, Oracle(Some(after.since(&before)))))
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let (true, Switch::Forebay(forebay)) = (std::thread::panicking(), &self.switch) {
+            eprintln!("the daemon's log:\n{}", forebay.log());
+        }
+    }
+}
+
+/// What moved; for a subject without our counters every question is answered "as expected".
+#[must_use]
+pub struct Oracle(Option<Moved>);
+
+impl Oracle {
+    /// Exactly these packet counters moved, this far.
+    pub fn exactly(&self, expected: &[(&str, &'static str, u64)]) {
+        let Some(moved) = &self.0 else { return };
+        let mut expected: Vec<_> = expected.iter().filter(|(_, _, by)| *by != 0).copied().collect();
+        expected.sort_unstable();
+        let mut packets = moved.packets();
+        packets.sort_unstable();
+        assert_eq!(packets, expected, "which counters moved:\n{moved}");
+    }
+
+    /// No counter of a drop moved, but these.
+    pub fn no_drops_but(&self, allowed: &[&str]) {
+        let Some(moved) = &self.0 else { return };
+        let other: Vec<_> =
+            moved.drops().into_iter().filter(|(_, name, _)| !allowed.contains(name)).collect();
+        assert!(other.is_empty(), "drops that should not be: {other:?}; all that moved:\n{moved}");
+    }
+
+    /// No counter of a drop moved.
+    pub fn no_drops(&self) {
+        self.no_drops_but(&[]);
+    }
+
+    /// How far a counter moved, where there are counters.
+    pub fn moved(&self, port: &str, counter: &str) -> Option<u64> {
+        self.0.as_ref().map(|moved| moved.get(port, counter))
+    }
+
+    /// How far a counter moved on all ports together, where there are counters.
+    pub fn total(&self, counter: &str) -> Option<u64> {
+        self.0.as_ref().map(|moved| moved.total(counter))
+    }
+}
+
+impl Display for Oracle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |moved| moved.fmt(f))
+    }
+}

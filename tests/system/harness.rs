@@ -1,0 +1,135 @@
+//! Running scenarios: one test per scenario and subject, heavy ones one at a time, skips counted at the end.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use forebay_lab::dut::forebay::BINARY_VARIABLE;
+use forebay_lab::{PortKind, clean};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// What a scenario ends with.
+pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// What a scenario is run against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The kernel's bridge, with veths.
+    Bridge,
+    /// Forebay, with ports of this kind.
+    Forebay(PortKind),
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Bridge => "bridge",
+            Subject::Forebay(kind) => kind.name(),
+        }
+    }
+
+    /// How hosts are connected.
+    pub fn kind(self) -> PortKind {
+        match self {
+            Subject::Bridge => PortKind::VethTcx,
+            Subject::Forebay(kind) => kind,
+        }
+    }
+}
+
+/// The scenarios, and what they share.
+#[derive(Default)]
+pub struct Suite {
+    trials: Vec<Trial>,
+    skips: Arc<Mutex<Vec<String>>>,
+    heavy: Arc<Mutex<()>>,
+}
+
+impl Suite {
+    /// A scenario about traffic alone: on Forebay with every port kind, and on the bridge.
+    pub fn everywhere(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        self.on(name, Subject::Bridge, false, move || scenario(Subject::Bridge));
+        self.on_forebay(name, scenario);
+    }
+
+    /// A scenario about Forebay, with every port kind.
+    pub fn on_forebay(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        for subject in PortKind::ALL.map(Subject::Forebay) {
+            self.on(name, subject, false, move || scenario(subject));
+        }
+    }
+
+    /// As [`Suite::everywhere`], for one that moves so much that two at once would disturb each other.
+    pub fn heavy_everywhere(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        let subjects = PortKind::ALL.map(Subject::Forebay);
+        for subject in [&[Subject::Bridge], &subjects[..]].concat() {
+            self.on(name, subject, true, move || scenario(subject));
+        }
+    }
+
+    /// A scenario that has nothing to do with the port kind.
+    pub fn once(&mut self, name: &str, scenario: fn() -> Outcome) {
+        self.add(name.to_owned(), false, scenario);
+    }
+
+    /// As [`Suite::once`], one at a time.
+    pub fn heavy_once(&mut self, name: &str, scenario: fn() -> Outcome) {
+        self.add(name.to_owned(), true, scenario);
+    }
+
+    fn on(&mut self, name: &str, subject: Subject, is_heavy: bool, scenario: impl Scenario) {
+        self.add(format!("{name}::{}", subject.name()), is_heavy, scenario);
+    }
+
+    fn add(&mut self, name: String, is_heavy: bool, scenario: impl Scenario) {
+        let (skips, heavy, title) = (Arc::clone(&self.skips), Arc::clone(&self.heavy), name.clone());
+        self.trials.push(Trial::test(name, move || {
+            let _one_at_a_time = is_heavy.then(|| heavy.lock().unwrap_or_else(|poison| poison.into_inner()));
+            run_or_skip(&title, &skips, scenario)
+        }));
+    }
+
+    /// Runs what the command line selects, then exits.
+    pub fn run(self) -> ! {
+        let arguments = Arguments::from_args();
+        clean::on_signals().expect("nobody else installs a handler");
+        let conclusion = libtest_mimic::run(&arguments, self.trials);
+        let skips = self.skips.lock().map(|skips| skips.clone()).unwrap_or_default();
+        println!("skipped: {}", skips.len());
+        skips.iter().for_each(|skip| println!("  {skip}"));
+        conclusion.exit()
+    }
+}
+
+trait Scenario: FnOnce() -> Outcome + Send + 'static {}
+impl<F: FnOnce() -> Outcome + Send + 'static> Scenario for F {}
+
+fn run_or_skip(title: &str, skips: &Mutex<Vec<String>>, scenario: impl Scenario) -> Result<(), Failed> {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP: root ({title})");
+        skips.lock().expect("no test panics while it holds this").push(format!("{title}: needs root"));
+        return Ok(());
+    }
+    scenario().map_err(|error| Failed::from(error.to_string()))
+}
+
+/// Builds the program once, unless the environment names one.
+pub fn ensure_program() -> Outcome {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    if std::env::var_os(BINARY_VARIABLE).is_some() {
+        return Ok(());
+    }
+    BUILT.get_or_init(build_program).clone().map_err(Into::into)
+}
+
+fn build_program() -> Result<(), String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "-p", "forebay", "--bin", "forebay"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    match cargo.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("building forebay failed:\n{}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("cargo could not be started: {error}")),
+    }
+}

@@ -1,0 +1,40 @@
+//! System scenarios: the built program between real hosts, every scenario over every port kind.
+//!
+//! A scenario is a function of its subject: Forebay with veth-tcx, veth-xdp or tap ports, or, where only the
+//! traffic's own result counts, the kernel's bridge, which shows that the scenario asks for nothing unusual. The
+//! oracle is the traffic's own result and *which counters moved and that no other did*.
+//!
+//! Run one with `cargo test -p forebay-tests --test system -- NAME`, one subject with its name (`veth-tcx`,
+//! `veth-xdp`, `tap`, `bridge`). `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
+
+mod bed;
+mod connectivity;
+mod faults;
+mod fdb;
+mod harness;
+mod hostile;
+mod mixed;
+mod mtu;
+mod netdev;
+mod scale;
+mod services;
+mod vlan;
+mod wire;
+
+use harness::Suite;
+
+fn main() {
+    let mut suite = Suite::default();
+    connectivity::register(&mut suite);
+    mixed::register(&mut suite);
+    mtu::register(&mut suite);
+    vlan::register(&mut suite);
+    fdb::register(&mut suite);
+    services::register(&mut suite);
+    hostile::register(&mut suite);
+    netdev::register(&mut suite);
+    scale::register(&mut suite);
+    faults::register(&mut suite);
+    suite.run();
+}

@@ -1,0 +1,128 @@
+//! Netdevs that go down, change their name, move away, vanish and come back: the port says so and recovers, and
+//! nothing else is disturbed.
+
+use std::time::Duration;
+
+use forebay_control::port::PortState;
+use forebay_lab::dut::{self, Client, Dut};
+use forebay_lab::programs::ping::{Ping, PingReport, PingStream};
+use forebay_lab::{Host, Result, wait};
+
+use crate::bed::Bed;
+use crate::harness::{Outcome, Subject, Suite};
+
+const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
+
+pub fn register(suite: &mut Suite) {
+    suite.on_forebay("a_netdev_that_goes_down_comes_back_with_its_port", down_and_up);
+    suite.on_forebay("a_renamed_netdev_keeps_its_port", rename);
+    suite.on_forebay("a_netdev_that_moves_to_another_namespace_and_back_is_found_again", moves);
+    suite.on_forebay("a_netdev_deleted_and_made_again_is_found_again", deleted_and_made_again);
+    suite.on_forebay("ports_deleted_and_added_under_traffic_lose_no_frame", ports_come_and_go);
+}
+
+/// Three hosts; the first two ping each other all the while, something happens to the third's port.
+fn beside_traffic(subject: Subject, event: impl FnOnce(&mut Bed, &mut Host, &Host) -> Outcome) -> Outcome {
+    let (mut bed, mut hosts) = Bed::with_hosts(subject, 3)?;
+    let mut third = hosts.pop().expect("three hosts were made");
+    let stream = PingStream::start(&bed.lab, &hosts[0], hosts[1].v4())?;
+    event(&mut bed, &mut third, &hosts[0])?;
+    let report = stream.finish()?;
+    assert!(is_undisturbed(report), "{report:?}");
+    let check = bed.client().stats_check()?;
+    assert!(check.balanced || settles(&bed.client()), "{check:?}");
+    Ok(())
+}
+
+fn is_undisturbed(report: PingReport) -> bool {
+    report.sent.saturating_sub(report.received) <= 1 && report.duplicates == 0
+}
+
+fn settles(client: &Client) -> bool {
+    let balanced = || client.stats_check().is_ok_and(|check| check.balanced);
+    wait::until("the counters to balance", RECOVERY_LIMIT, balanced).is_ok()
+}
+
+/// Waits until the port is up, and its host answers.
+fn assert_recovered(bed: &mut Bed, host: &Host, from: &Host) -> Result<()> {
+    bed.client().wait_port_state(host.name(), PortState::Up)?;
+    let answers = || Ping::new(host.v4()).count(1).from(from).is_ok_and(|report| report.is_complete());
+    wait::until(&format!("{} to answer", host.name()), RECOVERY_LIMIT, answers)
+}
+
+fn state(bed: &mut Bed, port: &str) -> Result<PortState> {
+    Ok(bed.client().port(port)?.state)
+}
+
+fn down_and_up(subject: Subject) -> Outcome {
+    beside_traffic(subject, |bed, host, other| {
+        bed.lab.switch().ip(&["link", "set", host.name(), "down"])?;
+        bed.client().wait_port_state(host.name(), PortState::NetdevDown)?;
+        bed.lab.switch().ip(&["link", "set", host.name(), "up"])?;
+        Ok(assert_recovered(bed, host, other)?)
+    })
+}
+
+fn rename(subject: Subject) -> Outcome {
+    beside_traffic(subject, |bed, host, other| {
+        let port = host.name().to_owned();
+        assert!(Ping::new(host.v4()).count(1).from(other)?.is_complete());
+        bed.lab.switch().ip(&["link", "set", &port, "name", "renamed"])?;
+        bed.client().wait_port_state(&port, PortState::NetdevRenamed)?;
+        assert!(Ping::new(host.v4()).from(other)?.is_complete(), "the port follows its netdev");
+        bed.lab.switch().ip(&["link", "set", "renamed", "name", &port])?;
+        Ok(assert_recovered(bed, host, other)?)
+    })
+}
+
+fn moves(subject: Subject) -> Outcome {
+    beside_traffic(subject, |bed, host, other| {
+        let port = host.name().to_owned();
+        let elsewhere = bed.lab.extra_netns("elsewhere")?;
+        bed.lab.switch().ip(&["link", "set", &port, "netns", elsewhere.name()])?;
+        let is_gone = |state| matches!(state, PortState::NetdevMoved | PortState::NetdevMissing);
+        wait::until("the port to say that its netdev is gone", RECOVERY_LIMIT, || {
+            state(bed, &port).is_ok_and(is_gone)
+        })?;
+        elsewhere.ip(&["link", "set", &port, "netns", bed.lab.switch().name()])?;
+        bed.lab.switch().ip(&["link", "set", &port, "up"])?;
+        Ok(assert_recovered(bed, host, other)?)
+    })
+}
+
+fn deleted_and_made_again(subject: Subject) -> Outcome {
+    beside_traffic(subject, |bed, host, other| {
+        for _ in 0..2 {
+            host.pull_out()?;
+            bed.client().wait_port_state(host.name(), PortState::NetdevMissing)?;
+            host.plug_in(bed.lab.switch())?;
+            assert_recovered(bed, host, other)?;
+        }
+        Ok(())
+    })
+}
+
+fn ports_come_and_go(subject: Subject) -> Outcome {
+    beside_traffic(subject, |bed, host, other| {
+        let traffic = PingStream::start(&bed.lab, other, host.v4())?;
+        for _ in 0..5 {
+            bed.forebay().delete_port(host.name())?;
+            bed.forebay().add_ports(&[dut::port_of(host)])?;
+            assert_recovered(bed, host, other)?;
+        }
+        // Its packets were lost while the port was away; none may have come twice.
+        assert_eq!(traffic.finish()?.duplicates, 0);
+        Ok(frames_are_all_there(bed)?)
+    })
+}
+
+/// No frame was lost with a deleted port.
+fn frames_are_all_there(bed: &mut Bed) -> Result<()> {
+    let client = bed.client();
+    let complete = || {
+        client
+            .pool()
+            .is_ok_and(|pool| pool.frames_free + pool.frames_posted + pool.frames_held == pool.frames_total)
+    };
+    wait::until("every frame to be somewhere", RECOVERY_LIMIT, complete)
+}

@@ -1,0 +1,151 @@
+//! VLANs: transparent, access and trunk ports; and isolated ports, which are VLANs' poor relation.
+
+use forebay_lab::frame::{BROADCAST, Frame, TPID_C, TPID_S, tags_of};
+use forebay_lab::programs::iperf::{Iperf, IperfServer};
+use forebay_lab::programs::ping::Ping;
+use forebay_lab::tagged::Tagged;
+use forebay_lab::{Host, Result};
+
+use crate::bed::Bed;
+use crate::harness::{Outcome, Subject, Suite};
+use crate::wire::Wire;
+
+/// Enough for segments that the kernel would cut elsewhere.
+const TAGGED_BYTES: u64 = 16 << 20;
+
+pub fn register(suite: &mut Suite) {
+    suite.everywhere("tagged_hosts_talk_through_transparent_ports", tagged_hosts);
+    suite.on_forebay("hosts_on_access_ports_reach_their_own_vlan_only", access_ports);
+    suite.on_forebay("a_trunk_tags_its_vlans_and_leaves_the_native_one_untagged", trunk);
+    suite.on_forebay("a_packet_of_a_vlan_the_port_does_not_carry_is_dropped_and_counted", not_allowed);
+    suite.on_forebay("the_same_station_in_two_vlans_is_two_entries", same_mac_two_vlans);
+    suite.everywhere("isolated_ports_reach_only_ports_that_are_not", isolated);
+}
+
+fn tagged_hosts(subject: Subject) -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
+    for (protocol, vid) in [(TPID_C, 5), (TPID_S, 600)] {
+        let _tags =
+            hosts[..2].iter().map(|host| Tagged::start(host, protocol, vid)).collect::<Result<Vec<_>>>()?;
+        for payload in [56, 1400, 4000] {
+            let ping = Ping::new(hosts[1].v4()).payload_bytes(payload);
+            let (report, counted) = bed.watch(|_| ping.from(&hosts[0]))?;
+            assert!(report.is_complete(), "{protocol:#x} {vid}, {payload} bytes: {report:?}\n{counted}");
+            counted.no_drops();
+        }
+        assert_eq!(Ping::new(hosts[2].v4()).count(1).from(&hosts[0])?.received, 0, "the third has no tag");
+        let ((), counted) = bed.watch(|lab| {
+            let _server = IperfServer::start(lab, &hosts[1])?;
+            let report = Iperf::bytes(TAGGED_BYTES).v6(true).run(&hosts[0], &hosts[1])?;
+            assert!(report.received_bytes >= TAGGED_BYTES / 2, "{report:?}");
+            Ok(())
+        })?;
+        counted.no_drops_but(&["rx_ring_full", "collector_full", "no_frame", "tx_full"]);
+    }
+    Ok(())
+}
+
+fn access_ports(subject: Subject) -> Outcome {
+    let mut bed = Bed::new(subject)?;
+    let hosts = bed.lab.hosts(4, subject.kind())?;
+    for (host, vlan) in hosts.iter().zip(["access:10", "access:10", "access:20", "access:20"]) {
+        bed.attach_vlan(host, vlan)?;
+    }
+    let (reports, counted) = bed.watch(|_| {
+        let within = [Ping::new(hosts[1].v4()).from(&hosts[0])?, Ping::new(hosts[3].v6()).from(&hosts[2])?];
+        Ok((within, Ping::new(hosts[2].v4()).count(1).from(&hosts[0])?))
+    })?;
+    let (within, across) = reports;
+    assert!(within.iter().all(|report| report.is_complete()), "{within:?}");
+    assert_eq!(across.received, 0);
+    counted.no_drops();
+    Ok(())
+}
+
+const STATIONS: [[u8; 6]; 4] =
+    [[2, 0, 0, 0, 9, 1], [2, 0, 0, 0, 9, 2], [2, 0, 0, 0, 9, 3], [2, 0, 0, 0, 9, 4]];
+
+/// Host 0 on a trunk of 10 and 20 with native 1; hosts 1, 2 and 3 on access ports of 10, 20 and 1.
+fn trunk_bed(subject: Subject) -> Result<(Bed, Vec<Host>, Wire)> {
+    let mut bed =
+        Bed::new(subject).map_err(|error| forebay_lab::LabError::output("the bed", error.to_string()))?;
+    let hosts = bed.lab.hosts(4, subject.kind())?;
+    for (host, vlan) in hosts.iter().zip(["trunk:10,20,native:1", "access:10", "access:20", "access:1"]) {
+        bed.attach_vlan(host, vlan)?;
+    }
+    let wire = Wire::new(&hosts)?;
+    Ok((bed, hosts, wire))
+}
+
+fn trunk(subject: Subject) -> Outcome {
+    let (mut bed, _hosts, mut wire) = trunk_bed(subject)?;
+    let broadcast = |from: usize| move |mark| Frame::marked(STATIONS[from], BROADCAST, mark);
+    // From the trunk: each VLAN to its access port, without the tag.
+    for (tag, to) in [(Some(10), 1), (Some(20), 2), (None, 3)] {
+        let shape = |mark| match tag {
+            Some(vid) => broadcast(0)(mark).tag(TPID_C, vid),
+            None => broadcast(0)(mark),
+        };
+        let (arrived, counted) = wire.deliver(&mut bed, 0, shape, &[to])?;
+        assert_eq!(tags_of(&arrived[0]), [], "from the trunk to {to}");
+        counted.no_drops();
+    }
+    // To the trunk: with the tag, but for the native VLAN.
+    for (from, tags) in [(1, vec![(TPID_C, 10)]), (2, vec![(TPID_C, 20)]), (3, vec![])] {
+        let (arrived, counted) = wire.deliver(&mut bed, from, broadcast(from), &[0])?;
+        assert_eq!(tags_of(&arrived[0]), tags, "from {from} to the trunk");
+        counted.no_drops();
+    }
+    Ok(())
+}
+
+fn not_allowed(subject: Subject) -> Outcome {
+    let (mut bed, _hosts, mut wire) = trunk_bed(subject)?;
+    let foreign = |protocol, vid| move |mark| Frame::marked(STATIONS[0], BROADCAST, mark).tag(protocol, vid);
+    for (from, port, vid) in [(0, "h1", 30), (1, "h2", 20)] {
+        let (_, counted) = wire.deliver(&mut bed, from, foreign(TPID_C, vid), &[])?;
+        counted.exactly(&[(port, "rx_packets", 1), (port, "vlan_not_allowed", 1)]);
+    }
+    Ok(())
+}
+
+fn same_mac_two_vlans(subject: Subject) -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
+    let mut wire = Wire::new(&hosts)?;
+    let station = STATIONS[0];
+    // The station is behind host 0 in VLAN 10 and behind host 1 in VLAN 20; host 2 asks for it in each.
+    for (host, others, vid) in [(0, [1, 2], 10), (1, [0, 2], 20)] {
+        let say = |mark| Frame::marked(station, BROADCAST, mark).tag(TPID_C, vid);
+        wire.deliver(&mut bed, host, say, &others)?.1.no_drops();
+    }
+    for (host, vid) in [(0, 10), (1, 20)] {
+        let ask = |mark| Frame::marked(STATIONS[2], station, mark).tag(TPID_C, vid);
+        let (arrived, counted) = wire.deliver(&mut bed, 2, ask, &[host])?;
+        assert_eq!(tags_of(&arrived[0]), [(TPID_C, vid)]);
+        counted.no_drops();
+    }
+    // A service tag in transit stays what it is, with the customer tag inside.
+    let stacked = |mark| Frame::marked(STATIONS[2], BROADCAST, mark).tag(TPID_S, 10).tag(TPID_C, 77);
+    let (arrived, _) = wire.deliver(&mut bed, 2, stacked, &[0, 1])?;
+    assert_eq!(tags_of(&arrived[0]), [(TPID_S, 10), (TPID_C, 77)]);
+    Ok(())
+}
+
+fn isolated(subject: Subject) -> Outcome {
+    let mut bed = Bed::new(subject)?;
+    let hosts = bed.lab.hosts(3, subject.kind())?;
+    bed.attach_isolated(&hosts[..2])?;
+    bed.attach(&hosts[2..])?;
+    let mut wire = Wire::new(&hosts)?;
+    let shout = |from: usize| move |mark| Frame::marked(STATIONS[from], BROADCAST, mark);
+    wire.deliver(&mut bed, 0, shout(0), &[2])?.1.no_drops();
+    wire.deliver(&mut bed, 1, shout(1), &[2])?.1.no_drops();
+    wire.deliver(&mut bed, 2, shout(2), &[0, 1])?.1.no_drops();
+    // By now all are learned: from one isolated port to the other there is no way.
+    let to_other = |mark| Frame::marked(STATIONS[0], STATIONS[1], mark);
+    let (_, counted) = wire.deliver(&mut bed, 0, to_other, &[])?;
+    counted.exactly(&[("h1", "rx_packets", 1), ("h1", "isolated", 1)]);
+    let to_open = |mark| Frame::marked(STATIONS[0], STATIONS[2], mark);
+    wire.deliver(&mut bed, 0, to_open, &[2])?.1.no_drops();
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Frames by hand: who gets one that a host sends, and in what form.
+
+use std::time::Duration;
+
+use forebay_lab::frame::{self, Frame};
+use forebay_lab::packet_io::FrameSocket;
+use forebay_lab::{Host, Result};
+
+use crate::bed::{Bed, Oracle};
+
+/// How long a frame may take.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
+
+/// A frame socket on each of some silent hosts.
+pub struct Wire {
+    sockets: Vec<FrameSocket>,
+    next_mark: u32,
+}
+
+impl Wire {
+    /// Silences the hosts and opens their sockets.
+    pub fn new(hosts: &[Host]) -> Result<Wire> {
+        hosts.iter().try_for_each(Host::silence)?;
+        let sockets = hosts.iter().map(FrameSocket::open).collect::<Result<_>>()?;
+        Ok(Wire { sockets, next_mark: 1 })
+    }
+
+    /// A mark that no frame had before.
+    pub fn mark(&mut self) -> u32 {
+        self.next_mark += 1;
+        self.next_mark
+    }
+
+    /// The socket of one host.
+    pub fn socket(&mut self, host: usize) -> &mut FrameSocket {
+        &mut self.sockets[host]
+    }
+
+    /// Sends a frame with a fresh mark from one host, and asserts that exactly the hosts `to` get it, once each.
+    /// Returns what they got, in their order, and which counters moved.
+    pub fn deliver(
+        &mut self,
+        bed: &mut Bed,
+        from: usize,
+        shape: impl FnOnce(u32) -> Frame,
+        to: &[usize],
+    ) -> Result<(Vec<Vec<u8>>, Oracle)> {
+        let mark = self.mark();
+        let bytes = shape(mark).build();
+        let (arrived, counted) = bed.watch(|_| {
+            self.sockets[from].send(&bytes)?;
+            to.iter().map(|host| self.expect_one(*host, mark)).collect::<Result<Vec<_>>>()
+        })?;
+        for (host, socket) in self.sockets.iter_mut().enumerate() {
+            let more = socket.collect(1, Duration::ZERO, |frame| frame::mark_of(frame) == Some(mark))?;
+            assert!(more.is_empty(), "host {host} should not have got this (again): {more:02x?}");
+        }
+        Ok((arrived, counted))
+    }
+
+    fn expect_one(&mut self, host: usize, mark: u32) -> Result<Vec<u8>> {
+        let matches = |frame: &[u8]| frame::mark_of(frame) == Some(mark);
+        let mut frames = self.sockets[host].collect(1, ARRIVAL_LIMIT, matches)?;
+        assert_eq!(frames.len(), 1, "host {host} did not get the frame with mark {mark}");
+        Ok(frames.remove(0))
+    }
+}
