@@ -130,7 +130,10 @@ async fn stop(switch: Arc<dyn SwitchControl>) -> Result<(), DaemonError> {
     let stopping = tokio::task::spawn_blocking(move || switch.shutdown());
     match tokio::time::timeout(STOP_TIMEOUT, stopping).await {
         Ok(Ok(())) => Ok(()),
-        _ => Err(DaemonError::Stop),
+        _ => {
+            wiring::abandon_switch();
+            Err(DaemonError::Stop)
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_control::doctor::DoctorReport;
 use forebay_control::{Config, SwitchControl};
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns};
-use forebay_kernel::probe;
+use forebay_kernel::{ShortGracePeriods, probe};
 use forebay_switch::{Switch, SwitchError};
 
 use crate::privileges::{self, PrivilegeError};
@@ -36,6 +36,11 @@ pub fn start_switch(config: &Config) -> Result<Arc<dyn SwitchControl>, StartErro
     netns.run(privileges::keep_for_running)?;
     privileges::keep_for_running()?;
     Ok(Arc::new(Switch::start(config, netns)?))
+}
+
+/// Before the process ends without having stopped the switch: puts back what would stay changed on this machine.
+pub fn abandon_switch() {
+    ShortGracePeriods::put_back();
 }
 
 /// Asks this machine what it offers. Takes some milliseconds; changes nothing that stays.

@@ -10,6 +10,9 @@ use crate::link::{self, NetdevLink, Relocated};
 use crate::object::{self, DatapathOptions};
 use crate::{DatapathError, KernelCounters};
 
+/// The tcx program's name, by which a switch knows those of another.
+const TCX_PROGRAM: &str = "tcx_port";
+
 /// All programs and maps of one switch. Everything goes away when it is dropped or the process ends.
 pub struct Datapath {
     ports: MapHandle,
@@ -53,7 +56,7 @@ impl Datapath {
             ports: object::map(&object, "ports")?,
             sockets: object::map(&object, "sockets")?,
             counters: CounterTable::map(object::map(&object, "counters")?, options.max_ports)?,
-            tcx_port: object::program(&object, "tcx_port")?,
+            tcx_port: object::program(&object, TCX_PROGRAM)?,
             xdp_port: object::program(&object, "xdp_port")?,
             xdp_port_bound,
             queues: options.queues,
@@ -83,7 +86,7 @@ impl Datapath {
     /// # Errors
     /// What the kernel said.
     pub fn attach_tcx(&self, ifindex: u32) -> Result<NetdevLink, DatapathError> {
-        link::attach_tcx(self.tcx_port.as_fd(), ifindex)
+        link::attach_tcx(self.tcx_port.as_fd(), TCX_PROGRAM, ifindex)
     }
 
     /// Attaches the XDP program to `ifindex`; `tag_hint` where its driver can tell a VLAN tag that it took off.
@@ -124,7 +127,7 @@ impl Datapath {
             .map_err(DatapathError::bpf("enter a socket into the kernel's table"))
     }
 
-    /// Packets of `port_id` on `queue` are from now on counted as unclaimed. After [`grace_period`] none is under way.
+    /// Packets of `port_id` on `queue` are from now on counted as unclaimed. After [`grace_period`](crate::grace_period) none is under way.
     pub fn clear_socket(&self, port_id: u16, queue: u32) {
         let _ = self.sockets.delete(&self.socket_key(port_id, queue));
     }
@@ -137,10 +140,4 @@ impl Datapath {
     fn socket_key(&self, port_id: u16, queue: u32) -> [u8; 4] {
         (u32::from(port_id) * self.queues + queue).to_ne_bytes()
     }
-}
-
-/// Waits until every kernel program that ran when this was called has ended: an RCU grace period, some milliseconds.
-pub fn grace_period() {
-    // SAFETY: membarrier takes three integers. MEMBARRIER_CMD_GLOBAL is 1 (include/uapi/linux/membarrier.h).
-    unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
 }

@@ -6,6 +6,7 @@
 mod counters;
 mod datapath;
 mod error;
+mod grace;
 mod layout;
 mod link;
 pub mod netlink;
@@ -13,8 +14,9 @@ mod object;
 pub mod probe;
 
 pub use counters::KernelCounters;
-pub use datapath::{Datapath, grace_period};
+pub use datapath::Datapath;
 pub use error::DatapathError;
+pub use grace::{ShortGracePeriods, grace_period};
 pub use layout::PortConfig;
 pub use link::{NetdevLink, program_name};
 pub use object::DatapathOptions;

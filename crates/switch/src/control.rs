@@ -114,6 +114,7 @@ impl Control {
     /// Detaches all ports, ends the workers, removes the collector. A second call does nothing.
     pub(crate) fn stop(&mut self) {
         let Some(collector) = self.collector.take() else { return };
+        let _short = ports::short_grace_periods(self.ports.len());
         for port in self.ports.values_mut() {
             port.attachment = None;
         }

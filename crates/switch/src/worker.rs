@@ -25,12 +25,13 @@ use std::time::Instant;
 
 use arc_swap::Cache;
 use forebay_control::PortId;
-use forebay_policy::{Nanos, TokenBucket};
+use forebay_policy::Nanos;
 use forebay_pool::{Burst, Magazine};
 use forebay_xsk::{FillRing, PortSocket, RxRing, Transmitter};
 
 use crate::SwitchError;
 use crate::counters::{PortCells, RingGauge};
+use crate::flood::FloodBucket;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
@@ -44,6 +45,9 @@ use ready::Ready;
 /// Packets of one port in one turn; the kernel's NAPI budget.
 pub(crate) const BUDGET: usize = 64;
 
+/// Turns between two looks at who is ready. Commands are looked for before each.
+const TURNS: usize = 16;
+
 /// A port as one worker serves it: its RX ring on the worker's queue.
 pub(crate) struct Channel {
     pub(crate) port: PortId,
@@ -51,9 +55,7 @@ pub(crate) struct Channel {
     pub(crate) socket: Arc<PortSocket>,
     pub(crate) gauge: Arc<RingGauge>,
     pub(crate) cells: Arc<PortCells>,
-    pub(crate) flood_bucket: TokenBucket,
-    /// The settings that `flood_bucket` was made from.
-    pub(crate) flood_generation: u64,
+    pub(crate) flood: FloodBucket,
 }
 
 /// What a worker is made of. Its thread calls [`Worker::run`].
@@ -69,6 +71,7 @@ pub(crate) struct Worker {
     burst: Burst,
     classified: Vec<Classified>,
     verdicts: Vec<Verdict>,
+    flood: FloodBucket,
     started: Instant,
 }
 
@@ -94,6 +97,7 @@ impl Worker {
             burst: Burst::new(BUDGET),
             classified: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),
+            flood: shared.flood.worker_bucket(),
             started: shared.started,
             shared,
         };
@@ -107,13 +111,12 @@ impl Worker {
             let looked = Instant::now();
             let slept = self.wait();
             let woken = if slept { Instant::now() } else { looked };
-            if !self.obey() {
-                return;
-            }
-            for _ in 0..self.ready.len() {
-                if let Some(port) = self.ready.next() {
-                    self.run_once(port);
+            for _ in 0..TURNS {
+                if !self.obey() {
+                    return;
                 }
+                let Some(port) = self.ready.next() else { break };
+                self.run_once(port);
             }
             let cell = self.shared.worker_cell(self.index);
             cell.iterations.add(1);

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use forebay_control::PortId;
 use forebay_control::port::PortState;
-use forebay_control::{ApiError, PortId};
 use forebay_kernel::NetdevLink;
 use forebay_kernel::netlink::{Link, LinkEvent, link};
 
@@ -48,11 +48,16 @@ impl Control {
             .map(|port| port.id)
     }
 
-    /// Attaches a port to its netdev, which is there again.
+    /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.
     fn come_back(&mut self, id: PortId, netdev: Link) {
-        let Some(port) = self.ports.get(&id) else { return };
+        let Some(port) = self.ports.get_mut(&id) else { return };
         let name = port.spec.port_name().to_owned();
-        let attached = fit_again(port, &netdev).and_then(|fitting| self.attach(id, netdev, fitting));
+        let fitting = attach::fit(&port.spec, &netdev).inspect(|fitting| {
+            port.kind = fitting.kind;
+            port.completes_checksums = fitting.completes_checksums;
+        });
+        self.publish();
+        let attached = fitting.and_then(|fitting| self.attach(id, netdev, fitting));
         match attached {
             Ok(()) => tracing::info!(port = name, "the netdev is back"),
             Err(error) => {
@@ -96,11 +101,6 @@ impl Control {
         }
         true
     }
-}
-
-/// A netdev that came back may be another kind of netdev than the one that went.
-fn fit_again(port: &Port, netdev: &Link) -> Result<attach::Fitting, ApiError> {
-    attach::fit(&port.spec, netdev)
 }
 
 /// The port has its program on `netdev`.

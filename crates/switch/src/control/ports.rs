@@ -10,7 +10,7 @@ use forebay_control::port::{
 };
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
-use forebay_kernel::{PortConfig, grace_period};
+use forebay_kernel::{PortConfig, ShortGracePeriods, grace_period};
 use forebay_xsk::{PortSocket, RxRing, XskError};
 
 use super::attach::{self, Fitting};
@@ -22,6 +22,8 @@ use crate::worker::{Channel, Command};
 
 /// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
 const CLOSERS: usize = 32;
+/// From this many ports in one request on, grace periods are shortened for all of the machine.
+const MANY: usize = 16;
 
 /// A port that may be added, before anything was made for it.
 struct Plan {
@@ -52,7 +54,6 @@ impl Control {
             }
         }
         let added = self.carry_out(plans, &mut reply.refused);
-        self.publish();
         reply.added = added.iter().filter_map(|id| self.ports.get(id)).map(|port| self.show(port)).collect();
         reply
     }
@@ -109,21 +110,31 @@ impl Control {
         }
     }
 
-    /// Makes sockets for all plans at once, then attaches one after the other. Whatever fails is undone.
+    /// Makes sockets for all plans at once, shows workers the new ports, then lets packets in, one port after the
+    /// other. Whatever fails is undone.
     fn carry_out(&mut self, plans: Vec<Plan>, refused: &mut Vec<PortAddRefused>) -> Vec<PortId> {
-        let mut added = Vec::new();
+        let _short = short_grace_periods(plans.len());
+        let (mut waiting, mut added, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (plan, sockets) in self.open_sockets(plans) {
-            let id = plan.id;
-            let (name, ifindex) = (plan.spec.port_name().to_owned(), plan.netdev.ifindex);
-            let netdev = plan.netdev.name.clone();
-            match self.install(plan, sockets) {
-                Ok(()) => added.push(id),
-                Err(error) => {
-                    self.ids_by_name.remove(&name);
-                    self.ids_by_ifindex.remove(&ifindex);
-                    refused.push(PortAddRefused { netdev, error });
-                }
+            let Plan { id, spec, netdev, fitting } = plan;
+            match self.install(id, spec, fitting, sockets) {
+                Ok(()) => waiting.push((id, netdev, fitting)),
+                Err(error) => failed.push((id, netdev, error)),
             }
+        }
+        self.publish();
+        for (id, netdev, fitting) in waiting {
+            match self.attach(id, netdev.clone(), fitting) {
+                Ok(()) => added.push(id),
+                Err(error) => failed.push((id, netdev, error)),
+            }
+        }
+        self.publish();
+        self.remove(failed.iter().map(|(id, ..)| *id).collect());
+        for (id, netdev, error) in failed {
+            self.ids_by_name.retain(|_, taken| *taken != id);
+            self.ids_by_ifindex.remove(&netdev.ifindex);
+            refused.push(PortAddRefused { netdev: netdev.name, error });
         }
         added
     }
@@ -163,35 +174,36 @@ impl Control {
         }
     }
 
-    fn install(&mut self, plan: Plan, sockets: Result<Sockets, XskError>) -> Result<(), ApiError> {
+    /// Makes the port, served by its workers but without its netdev's packets so far.
+    fn install(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        fitting: Fitting,
+        sockets: Result<Sockets, XskError>,
+    ) -> Result<(), ApiError> {
         let sockets = sockets.map_err(|error| {
             ApiError::new(ErrorCode::KernelRefused, error.to_string()).with_remedy("see `forebay doctor`")
         })?;
-        let id = plan.id;
-        let cells = Arc::new(PortCells::new(self.workers.len()));
-        let mut queues = Vec::new();
-        for (worker, socket, ring) in sockets {
-            queues.push(self.serve(id, worker, socket, ring, &cells)?);
-        }
-        let port = Port {
+        let mut port = Port {
             id,
-            kind: plan.fitting.kind,
-            completes_checksums: plan.fitting.completes_checksums,
-            spec: plan.spec,
+            kind: fitting.kind,
+            completes_checksums: fitting.completes_checksums,
+            spec,
             attachment: None,
             state: PortState::NetdevMissing,
             reason: String::new(),
-            queues,
-            cells,
+            queues: Vec::new(),
+            cells: Arc::new(PortCells::new(self.workers.len())),
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
         };
+        let served = sockets.into_iter().try_for_each(|(worker, socket, ring)| {
+            port.queues.push(self.serve(id, worker, socket, ring, &port.cells)?);
+            Ok(())
+        });
         self.ports.insert(id, port);
-        let attached = self.attach(id, plan.netdev, plan.fitting);
-        if attached.is_err() {
-            self.remove(vec![id]);
-        }
-        attached
+        served
     }
 
     /// Hands one socket to the kernel's table and to its worker.
@@ -207,20 +219,18 @@ impl Control {
         let queue = worker as u32;
         self.datapath.set_socket(id.0, queue, socket.as_fd()).map_err(|error| attach::refused(&error))?;
         let (socket, gauge) = (Arc::new(socket), Arc::new(RingGauge::default()));
-        let (flood_bucket, flood_generation) = self.shared.flood.bucket();
         self.workers[worker].send(Command::Add(Box::new(Channel {
             port: id,
             ring,
             socket: Arc::clone(&socket),
             gauge: Arc::clone(&gauge),
             cells: Arc::clone(cells),
-            flood_bucket,
-            flood_generation,
+            flood: self.shared.flood.port_bucket(),
         })));
         Ok(PortQueue { worker, socket, gauge })
     }
 
-    /// Puts the program on `netdev` and lets its packets in.
+    /// Puts the program on `netdev` and lets its packets in. Workers must have been shown what `fitting` says.
     pub(super) fn attach(&mut self, id: PortId, netdev: Link, fitting: Fitting) -> Result<(), ApiError> {
         let port = self.ports.get_mut(&id).expect("the caller has just looked it up");
         let queue = port.queues.first().map_or(0, |queue| queue.worker as u16);
@@ -228,8 +238,6 @@ impl Control {
         self.datapath.set_port(netdev.ifindex, config).map_err(|error| attach::refused(&error))?;
         let link = attach::attach(&self.datapath, &netdev, fitting)
             .inspect_err(|_| self.datapath.clear_port(netdev.ifindex))?;
-        port.kind = fitting.kind;
-        port.completes_checksums = fitting.completes_checksums;
         self.ids_by_ifindex.insert(netdev.ifindex, id);
         netdevs::take(port, link, netdev);
         Ok(())
@@ -256,6 +264,7 @@ impl Control {
     /// Removes ports so that every frame they hold comes back: no more packets in, wait until none is under way,
     /// empty their rings, close their sockets.
     fn remove(&mut self, ids: Vec<PortId>) {
+        let _short = short_grace_periods(ids.len());
         let mut leaving = Vec::new();
         for id in ids {
             let Some(mut port) = self.ports.remove(&id) else { continue };
@@ -312,6 +321,11 @@ impl Control {
         self.publish();
         self.port_show(name)
     }
+}
+
+/// For `ports` at once, where waiting for each would take long.
+pub(super) fn short_grace_periods(ports: usize) -> Option<ShortGracePeriods> {
+    (ports >= MANY).then(ShortGracePeriods::begin)
 }
 
 /// Drops ports, whose sockets each wait for the kernel's readers, side by side.

@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 
 use forebay_control::{DropReason, PortId};
 
@@ -22,22 +23,32 @@ pub(crate) enum Command {
 pub(crate) struct Commander {
     sender: SyncSender<Command>,
     bell: Arc<OwnedFd>,
+    command_waits: Arc<AtomicBool>,
 }
 
 impl Commander {
-    pub(super) fn new(sender: SyncSender<Command>, bell: Arc<OwnedFd>) -> Self {
-        Self { sender, bell }
+    pub(super) fn new(
+        sender: SyncSender<Command>,
+        bell: Arc<OwnedFd>,
+        command_waits: Arc<AtomicBool>,
+    ) -> Self {
+        Self { sender, bell, command_waits }
     }
 
     /// Sends a request and wakes the worker; waits while the worker is too far behind. A worker that has ended takes
     /// none, which only happens while the switch stops.
     pub(crate) fn send(&self, command: Command) {
         let sent = self.sender.try_send(command);
-        let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
-        if let Err(std::sync::mpsc::TrySendError::Full(command)) = sent {
+        self.ring();
+        if let Err(TrySendError::Full(command)) = sent {
             let _ = self.sender.send(command);
-            let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
+            self.ring();
         }
+    }
+
+    fn ring(&self) {
+        self.command_waits.store(true, Ordering::Release);
+        let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
     }
 }
 
@@ -49,7 +60,7 @@ impl Worker {
 
     /// Carries out what was asked. `false`: stop.
     pub(super) fn obey(&mut self) -> bool {
-        if !self.ready.command_waits {
+        if !self.ready.is_asked() {
             return true;
         }
         self.ready.silence();

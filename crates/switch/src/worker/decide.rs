@@ -55,7 +55,7 @@ impl Worker {
     }
 
     fn verdict(
-        &self,
+        &mut self,
         topology: &Topology,
         port: &PortEntry,
         channel: &mut Channel,
@@ -75,14 +75,15 @@ impl Worker {
         }
     }
 
-    /// Floods while the port's bucket lasts: every copy costs one token.
-    fn flood(&self, topology: &Topology, channel: &mut Channel, vid: u16, now: Nanos) -> Verdict {
+    /// Floods while the port's bucket and the worker's last: every copy costs one token.
+    fn flood(&mut self, topology: &Topology, channel: &mut Channel, vid: u16, now: Nanos) -> Verdict {
         let copies = topology.members(vid).len().saturating_sub(1) as u64;
         if copies == 0 {
             return Verdict::Drop(DropReason::NoDestination);
         }
-        self.shared.flood.refresh(channel);
-        if channel.flood_bucket.take(now, copies) {
+        self.shared.flood.refresh(&mut channel.flood);
+        self.shared.flood.refresh(&mut self.flood);
+        if channel.flood.take(now, copies) && self.flood.take(now, copies) {
             Verdict::Flood
         } else {
             Verdict::Drop(DropReason::FloodLimited)

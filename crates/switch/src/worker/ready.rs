@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use forebay_control::PortId;
@@ -27,7 +28,7 @@ pub(super) struct Ready {
     listed: Vec<bool>,
     pub(super) commands: Receiver<Command>,
     bell: Arc<OwnedFd>,
-    pub(super) command_waits: bool,
+    command_waits: Arc<AtomicBool>,
 }
 
 impl Ready {
@@ -40,21 +41,17 @@ impl Ready {
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(COMMAND), epoll::EventFlags::IN)
             .map_err(SwitchError::system("watch an eventfd"))?;
         let (sender, commands) = sync_channel(COMMANDS);
-        let commander = Commander::new(sender, Arc::clone(&bell));
+        let command_waits = Arc::new(AtomicBool::new(false));
+        let commander = Commander::new(sender, Arc::clone(&bell), Arc::clone(&command_waits));
         let ready = Self {
             epoll,
             run_list: VecDeque::with_capacity(usize::from(u16::MAX) + 1),
             listed: vec![false; usize::from(u16::MAX) + 1],
             commands,
             bell,
-            command_waits: false,
+            command_waits,
         };
         Ok((ready, commander))
-    }
-
-    /// Ports on the run list.
-    pub(super) fn len(&self) -> usize {
-        self.run_list.len()
     }
 
     /// The port whose turn it is.
@@ -89,18 +86,24 @@ impl Ready {
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut room, timeout) else { return false };
         for event in events.iter() {
             match event.data.u64() {
-                COMMAND => self.command_waits = true,
+                COMMAND => {}
                 port => self.again(PortId(port as u16)),
             }
         }
         !events.is_empty()
     }
 
-    /// Takes the bell's count, so that it rings for the next command.
+    /// Whether a command waits.
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.command_waits.load(Ordering::Relaxed)
+    }
+
+    /// Takes the bell's count, so that it rings for the next command. Whatever was sent before is in the channel.
     pub(super) fn silence(&mut self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.bell, &mut count);
-        self.command_waits = false;
+        self.command_waits.swap(false, Ordering::AcqRel);
     }
 
     /// Watches a port's socket.
