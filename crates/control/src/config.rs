@@ -5,6 +5,8 @@
 //! netdevs exist only the switch knows.
 
 mod diff;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz_check;
 mod location;
 #[cfg(test)]
 mod tests;

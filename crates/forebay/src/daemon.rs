@@ -202,3 +202,16 @@ impl Running {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_metrics_address_is_named_with_the_key_to_change() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let message = bind_metrics(Some(address)).unwrap_err().to_string();
+        assert!(message.contains(&address.to_string()) && message.contains("metrics.listen"), "{message}");
+    }
+}

@@ -31,6 +31,23 @@ fn every_key_is_taken_over() {
 }
 
 #[test]
+fn the_documented_defaults_are_the_defaults() {
+    let page = include_str!("../../../../docs/config.md");
+    let blocks: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(Config::parse(blocks[0]).unwrap(), Config::default());
+    for key in toml::to_string(&Config::default()).unwrap().lines().filter_map(|line| line.split_once(" = "))
+    {
+        assert!(
+            key.0 == "port" || key.0 == "static" || blocks[0].contains(key.0),
+            "{} is not documented",
+            key.0
+        );
+    }
+    assert_eq!(Config::parse(&blocks.concat()).unwrap().ports[0].port_name(), "web");
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_its_line_and_column() {
     assert!(refused("[switch]\nworkers = 1\n  worker = 2\n").starts_with("3:3: unknown field `worker`"));
     assert!(refused("[swich]\n").starts_with("1:2: unknown field `swich`"));
