@@ -124,8 +124,8 @@ pub enum PortCommand {
         /// The port's name
         #[arg(value_name = "PORT")]
         name: String,
+        /// How to print.
         #[command(flatten)]
-        #[allow(missing_docs)]
         json: Json,
     },
 }
@@ -169,11 +169,11 @@ pub struct PortSetArgs {
 pub enum FdbCommand {
     /// Show entries
     List {
+        /// Which entries.
         #[command(flatten)]
-        #[allow(missing_docs)]
         filter: FdbFilter,
+        /// How to print.
         #[command(flatten)]
-        #[allow(missing_docs)]
         json: Json,
     },
     /// Add a static entry
