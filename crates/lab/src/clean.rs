@@ -7,12 +7,12 @@ use crate::netns;
 /// The names' first part.
 pub const PREFIX: &str = "fb-";
 
-/// Removes the namespaces of labs whose owner is dead; returns their names.
+/// Removes namespaces and directories of labs whose owner is dead; returns their names.
 pub fn dead_labs() -> Vec<String> {
     remove_where(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Removes the namespaces of this process's labs, for use when it is about to exit without dropping them.
+/// Removes this process's labs, for use when it is about to exit without dropping them.
 pub fn own_labs() -> Vec<String> {
     remove_where(|pid| pid == std::process::id())
 }
@@ -29,11 +29,21 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
 }
 
 fn remove_where(is_wanted: impl Fn(u32) -> bool) -> Vec<String> {
-    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let namespaces = names_in(Path::new("/run/netns"), &is_wanted);
+    namespaces.iter().for_each(|name| netns::remove(name));
+    let temporary = std::env::temp_dir();
+    let directories = names_in(&temporary, &is_wanted);
+    for name in &directories {
+        // Another process may be cleaning up as well.
+        let _ = std::fs::remove_dir_all(temporary.join(name));
+    }
+    [namespaces, directories].concat()
+}
+
+fn names_in(folder: &Path, is_wanted: impl Fn(u32) -> bool) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let wanted: Vec<String> = names.filter(|name| owner(name).is_some_and(&is_wanted)).collect();
-    wanted.iter().for_each(|name| netns::remove(name));
-    wanted
+    names.filter(|name| owner(name).is_some_and(&is_wanted)).collect()
 }
 
 /// The process a lab's name says it belongs to.
@@ -48,6 +58,7 @@ mod tests {
     #[test]
     fn only_names_that_a_lab_gives_have_an_owner() {
         assert_eq!(owner("fb-17-0-sw"), Some(17));
+        assert_eq!(owner("fb-17-0-system-Xy4"), Some(17));
         for name in ["fb-experiment", "fb-", "prod", "17-fb", "fb-x17-0"] {
             assert_eq!(owner(name), None, "{name}");
         }

@@ -108,11 +108,21 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the program with both outputs going to `log`.
+    /// Starts the program with both outputs going to a new file `log`.
     ///
     /// # Errors
     /// When the log can't be written or the program can't be started.
-    pub fn start(mut command: Command, log: &Path) -> Result<Background> {
+    pub fn start(command: Command, log: &Path) -> Result<Background> {
+        // What an earlier program wrote must not pass for this one's output.
+        let _ = std::fs::remove_file(log);
+        Background::start_appending(command, log)
+    }
+
+    /// As [`Background::start`], but keeps what is in the log.
+    ///
+    /// # Errors
+    /// As [`Background::start`].
+    pub fn start_appending(mut command: Command, log: &Path) -> Result<Background> {
         let text = describe(&command);
         let open = || File::options().create(true).append(true).open(log);
         let file = open().map_err(|error| LabError::system(format!("opening {}", log.display()), error))?;

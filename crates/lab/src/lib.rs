@@ -16,13 +16,12 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-// pub mod bench;
+pub mod bench;
 mod bpf;
 pub mod capture;
 pub mod checksum;
 pub mod clean;
 pub mod command;
-// pub mod demo;
 pub mod dut;
 pub mod error;
 pub mod frame;
@@ -34,7 +33,6 @@ pub mod netns;
 pub mod packet_io;
 pub mod programs;
 pub mod pump;
-// pub mod soak;
 mod sys;
 pub mod tagged;
 pub mod wait;

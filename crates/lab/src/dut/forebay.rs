@@ -79,7 +79,7 @@ impl Forebay {
             std::fs::write(&file, text).map_err(|error| LabError::system("writing a config", error))?;
             command.arg("--config").arg(file);
         }
-        let daemon = Background::start(command, &log)?;
+        let daemon = Background::start_appending(command, &log)?;
         Ok(Forebay { daemon, client: Client::new(&binary, &socket), log })
     }
 

@@ -9,11 +9,14 @@ pub mod counters;
 pub mod forebay;
 pub mod ovs;
 
+use std::time::Duration;
+
 use forebay_control::port::{Attach, PortSpec};
 
 use crate::Result;
 use crate::host::{Host, PortKind};
 use crate::lab::Lab;
+use crate::measure::cpu;
 
 pub use bridge::Bridge;
 pub use client::Client;
@@ -39,6 +42,14 @@ pub trait Dut {
 
     /// The processes that do its work; empty when the kernel does.
     fn pids(&self) -> Vec<u32>;
+
+    /// Processor time its processes spent on packets since start: their run time, unless they spin when idle.
+    ///
+    /// # Errors
+    /// When it can't be found out.
+    fn work_time(&self) -> Result<Duration> {
+        Ok(self.pids().into_iter().map(cpu::process_time).sum())
+    }
 
     /// Whether TCP passes only after the hosts' transmit offloads were switched off.
     fn needs_offloads_off(&self) -> bool {

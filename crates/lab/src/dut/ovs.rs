@@ -11,6 +11,7 @@ use super::Dut;
 use super::bridge::not_offered;
 use crate::command::{self, Background};
 use crate::lab::Lab;
+use crate::measure::cpu;
 use crate::{LabError, Result};
 
 /// Debian's build with AF_XDP, in openvswitch-switch-dpdk.
@@ -137,6 +138,15 @@ impl Dut for Ovs {
 
     fn pids(&self) -> Vec<u32> {
         vec![self.vswitchd.pid()]
+    }
+
+    /// The packet threads spin; the switch itself says how many of their cycles went into packets.
+    fn work_time(&self) -> Result<Duration> {
+        let text = self.appctl(&["dpif-netdev/pmd-stats-show"])?;
+        let fields = text.lines().filter_map(|line| line.trim().strip_prefix("processing cycles:"));
+        let cycles: f64 =
+            fields.filter_map(|field| field.split_whitespace().next()?.parse::<f64>().ok()).sum();
+        Ok(Duration::from_secs_f64(cycles / cpu::cycles_per_second()?))
     }
 
     fn needs_offloads_off(&self) -> bool {

@@ -1,0 +1,149 @@
+//! Two hosts, one switch between them: rates, latency, cycles.
+
+use std::time::{Duration, Instant};
+
+use super::{Contender, SENDER_CPU, Value, WORKER_CPU};
+use crate::dut::{self, Dut};
+use crate::frame::{BROADCAST, Frame};
+use crate::host::{Host, PortKind};
+use crate::lab::Lab;
+use crate::measure::sink::Sink;
+use crate::measure::source::Source;
+use crate::measure::{cpu, latency, paced};
+use crate::packet_io::FrameSocket;
+use crate::programs::iperf::{Iperf, IperfServer};
+use crate::programs::ping::Ping;
+use crate::{LabError, Result, wait};
+
+/// UDP source ports of the saturating source.
+const FLOWS: u32 = 64;
+/// Frames a second where nothing may be lost.
+const PACED_RATE: u32 = 50_000;
+/// Time for the first packets to go through before measuring.
+const WARM_UP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Two hosts and a contender, which has carried packets both ways.
+struct Pair {
+    // In this order: the switch before what it is attached to.
+    dut: Box<dyn Dut>,
+    hosts: Vec<Host>,
+    lab: Lab,
+}
+
+impl Pair {
+    fn new(contender: Contender) -> Result<Pair> {
+        let mut lab = Lab::new("bench")?;
+        let hosts = lab.hosts(2, contender.ports)?;
+        let mut dut = contender.dut.start(&lab, WORKER_CPU)?;
+        dut.add_ports(&dut::ports_of(&hosts))?;
+        if dut.needs_offloads_off() {
+            hosts.iter().try_for_each(|host| host.netns().ethtool("eth0", &["tx", "off"]).map(drop))?;
+        }
+        let pair = Pair { dut, hosts, lab };
+        pair.wait_until_it_carries()?;
+        Ok(pair)
+    }
+
+    /// Open vSwitch takes a while to begin.
+    fn wait_until_it_carries(&self) -> Result<()> {
+        let answers = || Ping::new(self.hosts[1].v4()).from(&self.hosts[0]).is_ok_and(|r| r.is_complete());
+        wait::until("the switch to carry packets", WARM_UP_LIMIT, answers)
+    }
+
+    /// A 60-byte UDP frame from the first host to the second.
+    fn small_frame(&self) -> Vec<u8> {
+        let end = |host: &Host, port| (host.mac(), host.v4().octets(), port);
+        let mut frame = Frame::udp4(end(&self.hosts[0], 1024), end(&self.hosts[1], 9), &[0; 18]).build();
+        // No UDP checksum: the source changes the port.
+        frame[40..42].copy_from_slice(&[0, 0]);
+        frame
+    }
+
+    /// Lets the switch know where the second host is, although a sink takes its packets.
+    fn teach(&self) -> Result<()> {
+        let socket = FrameSocket::open(&self.hosts[1])?;
+        socket.send(&Frame::marked(self.hosts[1].mac(), BROADCAST, 1).build())
+    }
+}
+
+pub(super) fn small_packets(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    if contender.ports == PortKind::VethTcx {
+        // Without XDP on it, a veth takes redirected frames only with GRO.
+        pair.lab.switch().ethtool("h1", &["gro", "on"])?;
+    }
+    let sink = Sink::attach(pair.hosts[1].netns(), "eth0")?;
+    pair.teach()?;
+    let source = Source::start(pair.hosts[0].netns(), "eth0", pair.small_frame(), FLOWS, SENDER_CPU)?;
+    let arrives = || sink.counted().is_ok_and(|counted| counted.packets > 0);
+    wait::until("the first packet behind the switch", WARM_UP_LIMIT, arrives)?;
+    let (start, before) = (Instant::now(), sink.counted()?.packets);
+    std::thread::sleep(duration);
+    let rate = (sink.counted()?.packets - before) as f64 / start.elapsed().as_secs_f64();
+    source.finish()?;
+    Ok(vec![Value::new("60-byte frames, Mpps", rate / 1e6)])
+}
+
+pub(super) fn tcp_stream(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let _server = IperfServer::start(&pair.lab, &pair.hosts[1])?;
+    let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
+    let report = Iperf::seconds(seconds).run(&pair.hosts[0], &pair.hosts[1])?;
+    Ok(vec![Value::new("one TCP stream, Gbit/s", report.received_bits_per_second / 1e9)])
+}
+
+pub(super) fn latency(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let (client, server) = (&pair.hosts[0], &pair.hosts[1]);
+    let (tcp, udp) = (latency::tcp(client, server, duration)?, latency::udp(client, server, duration)?);
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    Ok(vec![
+        Value::new("TCP request/response p50, µs", micros(tcp.p50)),
+        Value::new("TCP request/response p99, µs", micros(tcp.p99)),
+        Value::new("UDP request/response p50, µs", micros(udp.p50)),
+        Value::new("UDP request/response p99, µs", micros(udp.p99)),
+    ])
+}
+
+pub(super) fn cycles(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let through = time_through(contender, duration)?;
+    let sending = time_of_sending(duration)?;
+    let cycles = (through - sending) * cpu::cycles_per_second()?;
+    Ok(vec![Value::new("cycles a 60-byte frame", cycles)])
+}
+
+/// Seconds of processor time a frame that goes through the switch.
+fn time_through(contender: Contender, duration: Duration) -> Result<f64> {
+    let pair = Pair::new(contender)?;
+    let sink = Sink::attach(pair.hosts[1].netns(), "eth0")?;
+    pair.teach()?;
+    let socket = FrameSocket::open(&pair.hosts[0])?;
+    let frame = pair.small_frame();
+    let work = || Ok::<_, LabError>(pair.dut.work_time()? + cpu::softirq_threads_time());
+    let before = work()?;
+    let sent = on_sender_cpu(|| paced::send(&socket, &frame, PACED_RATE, duration))?;
+    let all_arrived = || sink.counted().is_ok_and(|counted| counted.packets >= sent.frames);
+    wait::until("every paced frame to arrive", WARM_UP_LIMIT, all_arrived)?;
+    let worked = work()?.saturating_sub(before);
+    Ok((sent.sender_time + worked).as_secs_f64() / sent.frames as f64)
+}
+
+/// Seconds of processor time a frame that is dropped where it enters the switch.
+fn time_of_sending(duration: Duration) -> Result<f64> {
+    let mut lab = Lab::new("bench-base")?;
+    let host = lab.host("h1", PortKind::VethTcx)?;
+    let _sink = Sink::attach(lab.switch(), "h1")?;
+    let socket = FrameSocket::open(&host)?;
+    let end = (host.mac(), host.v4().octets(), 9);
+    let frame = Frame::udp4(end, end, &[0; 18]).build();
+    let before = cpu::softirq_threads_time();
+    let sent = on_sender_cpu(|| paced::send(&socket, &frame, PACED_RATE, duration))?;
+    let softirq = cpu::softirq_threads_time().saturating_sub(before);
+    Ok((sent.sender_time + softirq).as_secs_f64() / sent.frames as f64)
+}
+
+fn on_sender_cpu<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let pinned = || cpu::pin_to(SENDER_CPU).and_then(|()| work());
+    let joined = std::thread::scope(|scope| scope.spawn(pinned).join());
+    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,116 @@
+//! Request and response: one byte there, one byte back, one at a time.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::host::Host;
+use crate::{LabError, Result};
+
+const PORT: u16 = 5002;
+/// A response that takes longer counts as lost, and the measurement fails.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(2);
+/// Exchanges before those that count.
+const WARM_UP: u32 = 200;
+
+/// The time from request to response.
+#[derive(Debug, Clone, Copy)]
+pub struct Latency {
+    /// Exchanges.
+    pub count: u64,
+    /// Half of them took no longer.
+    pub p50: Duration,
+    /// Ninety-nine of a hundred took no longer.
+    pub p99: Duration,
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> LabError {
+    move |error| LabError::system(what, error)
+}
+
+/// Exchanges over one TCP connection for so long.
+///
+/// # Errors
+/// When the hosts can't connect or a response does not come.
+pub fn tcp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> {
+    let address = SocketAddr::new(server.v4().into(), PORT);
+    let listener = server.netns().enter(|| TcpListener::bind(address))?.map_err(system("listening"))?;
+    let echo = std::thread::spawn(move || echo_tcp(&listener));
+    let connect = || TcpStream::connect_timeout(&address, RESPONSE_LIMIT);
+    let mut stream = client.netns().enter(connect)?.map_err(system("connecting"))?;
+    stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+    stream.set_read_timeout(Some(RESPONSE_LIMIT)).map_err(system("setting a timeout"))?;
+    let measured = exchange(duration, || {
+        stream.write_all(&[1])?;
+        stream.read_exact(&mut [0])
+    });
+    // The server sees the end of the connection and ends, too.
+    drop(stream);
+    let _ = echo.join();
+    measured
+}
+
+fn echo_tcp(listener: &TcpListener) -> std::io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut byte = [0];
+    loop {
+        stream.read_exact(&mut byte)?;
+        stream.write_all(&byte)?;
+    }
+}
+
+/// Exchanges of UDP datagrams for so long.
+///
+/// # Errors
+/// When a socket can't be made or a response does not come.
+pub fn udp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> {
+    let address = SocketAddr::new(server.v4().into(), PORT);
+    let bind = |address: SocketAddr| UdpSocket::bind(address);
+    let there = server.netns().enter(|| bind(address))?.map_err(system("binding"))?;
+    let here = client.netns().enter(|| bind(SocketAddr::new(client.v4().into(), 0)))?;
+    let here = here.and_then(|socket| socket.connect(address).map(|()| socket)).map_err(system("binding"))?;
+    for socket in [&here, &there] {
+        socket.set_read_timeout(Some(RESPONSE_LIMIT)).map_err(system("setting a timeout"))?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    let echo = std::thread::spawn(move || echo_udp(&there, &seen));
+    let measured = exchange(duration, || {
+        here.send(&[1])?;
+        here.recv(&mut [0]).map(drop)
+    });
+    stop.store(true, Ordering::Relaxed);
+    // Wakes the server, which then sees that it is over.
+    let _ = here.send(&[0]);
+    let _ = echo.join();
+    measured
+}
+
+fn echo_udp(socket: &UdpSocket, stop: &AtomicBool) {
+    let mut byte = [0];
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = socket.recv_from(&mut byte) {
+            let _ = socket.send_to(&byte[..length], from);
+        }
+    }
+}
+
+fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -> Result<Latency> {
+    let mut times = Histogram::<u64>::new(3).expect("three digits are a valid precision");
+    for _ in 0..WARM_UP {
+        once().map_err(system("waiting for a response"))?;
+    }
+    let end = Instant::now() + duration;
+    while Instant::now() < end {
+        let start = Instant::now();
+        once().map_err(system("waiting for a response"))?;
+        times.saturating_record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let quantile = |q| Duration::from_nanos(times.value_at_quantile(q));
+    Ok(Latency { count: times.len(), p50: quantile(0.5), p99: quantile(0.99) })
+}
