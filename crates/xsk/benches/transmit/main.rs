@@ -24,7 +24,7 @@ use std::process::Command;
 
 use forebay_kernel::netlink::PrivateNetns;
 
-use crate::experiment::{Setting, flooding, forwarding, segments};
+use crate::experiment::{Setting, binding_memory, flooding, forwarding, segments};
 use crate::measure::{Cpu, Tally};
 use crate::world::{Sink, World};
 
@@ -66,6 +66,7 @@ fn measure_all(ports: usize, sink: Sink, rounds: usize, cpu: usize) {
     }
     let world = World::new(ports, sink);
     println!("\n## Sink: {sink:?}, {ports} ports made\n");
+    binding_memory(&world);
     for outputs in [1, 16, 1000].into_iter().filter(|outputs| *outputs <= ports) {
         for frame_bytes in [60, 1514] {
             forwarding(&Setting { world: &world, cpu: &cpu, rounds, ports: outputs, frame_bytes });
