@@ -17,6 +17,10 @@ pub(crate) struct PortEntry {
     pub(crate) mode: VlanMode,
     pub(crate) vlans: PortVlans,
     pub(crate) isolated: bool,
+    /// Longest packet that it sends, without the Ethernet header.
+    pub(crate) mtu: u32,
+    /// Its netdev leaves large TCP packets whole, or cuts them at once.
+    pub(crate) takes_joints: bool,
     /// Packets may come in with their L4 checksum unfinished (XDP on a virtual netdev).
     pub(crate) completes_checksums: bool,
     pub(crate) cells: Arc<PortCells>,
@@ -100,6 +104,8 @@ pub(crate) mod tests {
             vlans: PortVlans::new(&mode),
             mode,
             isolated: false,
+            mtu: 1500,
+            takes_joints: true,
             completes_checksums: false,
             cells: Arc::new(PortCells::new(1)),
         }

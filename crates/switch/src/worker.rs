@@ -15,6 +15,7 @@ mod classify;
 mod command;
 mod complete;
 mod decide;
+mod join;
 mod ready;
 mod receive;
 mod refill;
@@ -40,6 +41,7 @@ pub(crate) use command::{Command, Commander};
 use classify::Classified;
 use complete::Tally;
 use decide::Verdict;
+use join::JointRun;
 use ready::Ready;
 
 /// Packets of one port in one turn; the kernel's NAPI budget.
@@ -71,6 +73,7 @@ pub(crate) struct Worker {
     burst: Burst,
     classified: Vec<Classified>,
     verdicts: Vec<Verdict>,
+    runs: Vec<JointRun>,
     flood: FloodBucket,
     started: Instant,
 }
@@ -97,6 +100,7 @@ impl Worker {
             burst: Burst::new(BUDGET),
             classified: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),
+            runs: Vec::with_capacity(BUDGET),
             flood: shared.flood.worker_bucket(),
             started: shared.started,
             shared,

@@ -28,6 +28,7 @@ pub mod l4;
 pub mod locate;
 pub mod mac;
 pub mod parse;
+pub mod run;
 #[cfg(test)]
 mod testing;
 pub mod unfinished;

@@ -12,7 +12,7 @@ impl Control {
         let now_s = self.shared.now_s();
         let mut entries: Vec<_> =
             self.shared.fdb.entries().filter_map(|entry| self.show_entry(&entry, now_s)).collect();
-        entries.sort_unstable_by(|a, b| (a.vlan, a.mac).cmp(&(b.vlan, b.mac)));
+        entries.sort_unstable_by_key(|entry| (entry.vlan, entry.mac));
         entries
     }
 

@@ -116,10 +116,9 @@ fn update(port: &mut Port, netdev: Link) -> bool {
     if port.state != before {
         tracing::info!(port = port.spec.port_name(), state = %port.state, reason = port.reason, "the netdev changed");
     }
-    let changed = port.state != before;
-    if let Some(attachment) = &mut port.attachment {
-        attachment.netdev = netdev;
-    }
+    let Some(attachment) = &mut port.attachment else { return false };
+    let changed = port.state != before || attachment.netdev.mtu != netdev.mtu;
+    attachment.netdev = netdev;
     changed
 }
 

@@ -48,13 +48,17 @@ pub(super) struct Port {
 impl Port {
     /// How the packet path sees it.
     pub(super) fn entry(&self) -> PortEntry {
+        let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
         let usable = matches!(self.state, PortState::Up | PortState::NetdevRenamed);
         PortEntry {
             id: self.id,
-            ifindex: self.attachment.as_ref().filter(|_| usable).map(|attachment| attachment.ifindex),
+            ifindex: netdev.filter(|_| usable).map(|netdev| netdev.ifindex),
             mode: self.spec.vlan.clone(),
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,
+            mtu: netdev.map_or(0, |netdev| netdev.mtu),
+            // A virtual netdev has no queue of its own in which packets that came another way could overtake.
+            takes_joints: netdev.is_some_and(|netdev| !netdev.has_parent_device),
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
         }

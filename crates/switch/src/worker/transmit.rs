@@ -1,11 +1,12 @@
 //! Fourth verb: send each packet to where it was decided to go, many a system call.
 
 use forebay_control::{DropReason, PortId};
-use forebay_pool::PacketSegments;
+use forebay_pool::{Arena, Burst, PacketSegments};
 use forebay_xsk::{Outcome, TxBatch, TxError};
 
 use super::classify::Headers;
 use super::decide::Verdict;
+use super::join::{self, JointRun};
 use super::{Channel, Worker};
 use crate::counters::PortCell;
 use crate::topology::{PortEntry, Topology};
@@ -13,20 +14,29 @@ use crate::topology::{PortEntry, Topology};
 impl Worker {
     /// Sends the burst. A flooded packet is one frame, however many ports it goes to.
     pub(super) fn transmit(&mut self, topology: &Topology, channel: &Channel) {
+        self.join(topology);
         let mut out = Out {
-            batch: self.transmitter.batch(&self.shared.arena),
+            batch: self.transmitter.batch(&self.shared.arena, !self.runs.is_empty()),
+            arena: &self.shared.arena,
             topology,
             worker: self.index,
             copies: 0,
         };
-        for (index, verdict) in self.verdicts.iter().enumerate() {
-            let Ok(headers) = self.classified[index] else { continue };
-            let packet = self.burst.packet(index);
-            match *verdict {
-                Verdict::Forward(port) => out.send_to(port, packet, headers),
-                Verdict::Flood => out.flood(channel.port, packet, headers),
-                Verdict::Drop(_) => {}
+        let mut runs = self.runs.iter().peekable();
+        let mut index = 0;
+        while index < self.burst.len() {
+            let joint = runs.next_if(|joint| joint.first == index);
+            if let Ok(headers) = self.classified[index] {
+                match (self.verdicts[index], joint) {
+                    (Verdict::Forward(port), Some(joint)) => {
+                        out.send_joint(port, &self.burst, joint, headers)
+                    }
+                    (Verdict::Forward(port), None) => out.send_to(port, self.burst.packet(index), headers),
+                    (Verdict::Flood, _) => out.flood(channel.port, self.burst.packet(index), headers),
+                    (Verdict::Drop(_), _) => {}
+                }
             }
+            index += joint.map_or(1, |joint| joint.run.segments() as usize);
         }
         out.flush();
         let copies = out.copies;
@@ -37,6 +47,7 @@ impl Worker {
 /// Packets on their way out, and who counts them.
 struct Out<'a> {
     batch: TxBatch<'a>,
+    arena: &'a Arena,
     topology: &'a Topology,
     worker: usize,
     copies: u64,
@@ -60,38 +71,59 @@ impl<'a> Out<'a> {
     }
 
     fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
+        if let Some(ifindex) = self.offer(port, 1) {
+            let edit = port.vlans.egress(headers.vid, headers.tag);
+            self.batch.push(packet, edit, ifindex, token(port, 1));
+        }
+    }
+
+    fn send_joint(&mut self, port: PortId, burst: &'a Burst, joint: &JointRun, headers: Headers) {
+        let Some(port) = self.topology.port(port) else { return };
+        let packets = joint.run.segments();
+        if let Some(ifindex) = self.offer(port, packets) {
+            let to = join::Output { port, ifindex, token: token(port, packets) };
+            join::push(&mut self.batch, self.arena, burst, joint, headers, to);
+        }
+    }
+
+    /// Makes room for one more message to `port`, if there is a netdev to send it to.
+    fn offer(&mut self, port: &PortEntry, packets: u32) -> Option<u32> {
         let cell = port.cells.of(self.worker);
-        cell.tx_offered.add(1);
-        self.copies += 1;
-        let Some(ifindex) = port.ifindex else {
-            cell.drop(DropReason::TxPortDown, 1);
-            return;
-        };
-        if self.batch.is_full() {
+        cell.tx_offered.add(u64::from(packets));
+        self.copies += u64::from(packets);
+        if port.ifindex.is_none() {
+            cell.drop(DropReason::TxPortDown, u64::from(packets));
+        } else if self.batch.is_full() {
             self.flush();
         }
-        self.batch.push(packet, port.vlans.egress(headers.vid, headers.tag), ifindex, u32::from(port.id.0));
+        port.ifindex
     }
 
     fn flush(&mut self) {
         let (topology, worker) = (self.topology, self.worker);
         self.batch.flush(|outcome| {
-            if let Some(port) = topology.port(PortId(outcome.token as u16)) {
-                count(port.cells.of(worker), outcome);
+            let (port, packets) = (outcome.token as u16, outcome.token >> 16);
+            if let Some(port) = topology.port(PortId(port)) {
+                count(port.cells.of(worker), outcome, u64::from(packets));
             }
         });
     }
 }
 
-fn count(cell: &PortCell, outcome: Outcome) {
+/// Output port and number of packets of one message.
+fn token(port: &PortEntry, packets: u32) -> u32 {
+    packets << 16 | u32::from(port.id.0)
+}
+
+fn count(cell: &PortCell, outcome: Outcome, packets: u64) {
     match outcome.result {
         Ok(()) => {
-            cell.tx_packets.add(1);
+            cell.tx_packets.add(packets);
             cell.tx_bytes.add(u64::from(outcome.len_bytes));
         }
-        Err(TxError::Full) => cell.drop(DropReason::TxFull, 1),
-        Err(TxError::TooBig) => cell.drop(DropReason::TxTooBig, 1),
-        Err(TxError::PortDown) => cell.drop(DropReason::TxPortDown, 1),
-        Err(TxError::Other) => cell.drop(DropReason::TxError, 1),
+        Err(TxError::Full) => cell.drop(DropReason::TxFull, packets),
+        Err(TxError::TooBig) => cell.drop(DropReason::TxTooBig, packets),
+        Err(TxError::PortDown) => cell.drop(DropReason::TxPortDown, packets),
+        Err(TxError::Other) => cell.drop(DropReason::TxError, packets),
     }
 }

@@ -1,0 +1,173 @@
+//! Segments of one TCP flow that leave through the same port one after the other go to the kernel as one packet.
+//!
+//! The kernel cut them apart on the way in; a receiver on this machine takes them whole again, which saves it and us
+//! most of the work for bulk traffic. Only packets whose checksum is right are joined: a joint packet gets a fresh one.
+
+use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Segment};
+use forebay_wire::run::{MAX_HEADER_BYTES, Run};
+use forebay_wire::{Verdict as Checked, verify_l4};
+use forebay_xsk::{Joint, TagEdit, TxBatch};
+
+use super::Worker;
+use super::classify::{Classified, Headers};
+use super::decide::Verdict;
+use crate::topology::{PortEntry, Topology};
+
+/// Packets shorter than this are not worth a look at their TCP header.
+const SHORTEST: u32 = 512;
+const ADDRESSES: usize = 12;
+const TAG: usize = 4;
+/// An Ethernet header without tag: what an MTU does not count.
+const ETHERNET: u32 = 14;
+
+/// Packets of a burst that leave as one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JointRun {
+    pub(super) first: usize,
+    pub(super) run: Run,
+}
+
+impl Worker {
+    /// Finds the runs of the burst, in order.
+    pub(super) fn join(&mut self, topology: &Topology) {
+        self.runs.clear();
+        let mut index = 0;
+        while index + 1 < self.burst.len() {
+            let found =
+                run_from(index, &self.shared.arena, &self.burst, &self.classified, &self.verdicts, topology);
+            index += found.map_or(1, |found| found.run.segments() as usize);
+            self.runs.extend(found);
+        }
+    }
+}
+
+fn run_from(
+    first: usize,
+    arena: &Arena,
+    burst: &Burst,
+    classified: &[Classified],
+    verdicts: &[Verdict],
+    topology: &Topology,
+) -> Option<JointRun> {
+    let Verdict::Forward(port) = verdicts[first] else { return None };
+    let len_bytes = burst.len_bytes(first);
+    let port = topology.port(port)?;
+    if len_bytes < SHORTEST || !port.takes_joints || len_bytes > port.mtu + ETHERNET {
+        return None;
+    }
+    let leaves_alike =
+        |index: usize| verdicts[index] == verdicts[first] && same_vlan(classified, first, index);
+    if !leaves_alike(first + 1) {
+        return None;
+    }
+    let head = first_bytes(arena, burst.packet(first));
+    let mut run = Run::start(head, len_bytes)?;
+    let mut frames = burst.packet(first).len();
+    for index in first + 1..burst.len() {
+        let packet = burst.packet(index);
+        frames += packet.len();
+        let mut longer = run;
+        let goes_on = TxBatch::fits(frames)
+            && leaves_alike(index)
+            && longer.take(head, first_bytes(arena, packet), burst.len_bytes(index))
+            && (run.segments() > 1 || is_right(arena, burst.packet(first)))
+            && is_right(arena, packet);
+        if !goes_on {
+            break;
+        }
+        run = longer;
+    }
+    (run.segments() > 1).then_some(JointRun { first, run })
+}
+
+fn same_vlan(classified: &[Classified], first: usize, index: usize) -> bool {
+    match (&classified[first], &classified[index]) {
+        (Ok(a), Ok(b)) => a.vid == b.vid && a.tag == b.tag,
+        _ => false,
+    }
+}
+
+fn first_bytes<'a>(arena: &'a Arena, packet: &'a [Segment]) -> &'a [u8] {
+    arena.bytes(&packet[0].frame, packet[0].offset, packet[0].len)
+}
+
+fn is_right(arena: &Arena, packet: &[Segment]) -> bool {
+    let mut fragments: [&[u8]; MAX_SEGMENTS_PER_PACKET] = [&[]; MAX_SEGMENTS_PER_PACKET];
+    for (fragment, segment) in fragments.iter_mut().zip(packet) {
+        *fragment = arena.bytes(&segment.frame, segment.offset, segment.len);
+    }
+    verify_l4(&fragments[..packet.len().min(MAX_SEGMENTS_PER_PACKET)]) == Checked::Good
+}
+
+/// Where a run goes, and the mark that comes back with its outcome.
+pub(super) struct Output<'t> {
+    pub(super) port: &'t PortEntry,
+    pub(super) ifindex: u32,
+    pub(super) token: u32,
+}
+
+/// Queues the run.
+pub(super) fn push<'a>(
+    batch: &mut TxBatch<'a>,
+    arena: &'a Arena,
+    burst: &'a Burst,
+    joint: &JointRun,
+    headers: Headers,
+    to: Output<'_>,
+) {
+    let JointRun { first, run } = *joint;
+    let packets = first..first + run.segments() as usize;
+    let head = first_bytes(arena, burst.packet(first));
+    let last = first_bytes(arena, burst.packet(packets.end - 1));
+    let mut room = [0; TAG + MAX_HEADER_BYTES];
+    let bytes = run.write_header(head, last, &mut room[TAG..]);
+    let edit = to.port.vlans.egress(headers.vid, headers.tag);
+    let header = edit_tag(&mut room, bytes, edit);
+    let grown = header.len() as i64 - bytes as i64;
+    let described = Joint {
+        header,
+        tcp_at: (run.tcp_at() as i64 + grown) as usize,
+        is_v6: run.is_v6(),
+        segment_bytes: run.segment_bytes(),
+        wire_bytes: (i64::from(run.wire_bytes()) + grown * i64::from(run.segments())) as u32,
+        skip_bytes: run.header_bytes(),
+    };
+    batch.push_joint(described, packets.map(|index| burst.packet(index)), to.ifindex, to.token);
+}
+
+/// Edits the tag of a header of `bytes` bytes that lies behind room for one tag.
+fn edit_tag(room: &mut [u8], bytes: usize, edit: TagEdit) -> &[u8] {
+    match edit {
+        TagEdit::Keep => &room[TAG..TAG + bytes],
+        TagEdit::Replace(tag) => {
+            room[TAG + ADDRESSES..][..TAG].copy_from_slice(&tag);
+            &room[TAG..TAG + bytes]
+        }
+        TagEdit::Push(tag) => {
+            room.copy_within(TAG..TAG + ADDRESSES, 0);
+            room[ADDRESSES..][..TAG].copy_from_slice(&tag);
+            &room[..TAG + bytes]
+        }
+        TagEdit::Pop => {
+            room.copy_within(TAG..TAG + ADDRESSES, 2 * TAG);
+            &room[2 * TAG..TAG + bytes]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_edited_as_its_packet_would_be() {
+        let tagged: Vec<u8> = (0..12).chain([0x81, 0, 0, 5, 8, 0, 0x45]).collect();
+        let room = |header: &[u8]| [&[0xaa; TAG], header, &[0; 40]].concat();
+        let edited = |header: &[u8], edit| edit_tag(&mut room(header), header.len(), edit).to_vec();
+        let untagged = edited(&tagged, TagEdit::Pop);
+        assert_eq!(untagged, (0..12).chain([8, 0, 0x45]).collect::<Vec<u8>>());
+        assert_eq!(edited(&untagged, TagEdit::Push([0x81, 0, 0, 5])), tagged);
+        assert_eq!(edited(&tagged, TagEdit::Replace([0x81, 0, 0, 6]))[12..16], [0x81, 0, 0, 6]);
+        assert_eq!(edited(&tagged, TagEdit::Keep), tagged);
+    }
+}
