@@ -11,6 +11,9 @@ SOAK       ?=
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(abspath $(TARGET))/release
 
+# Always both together: cargo builds shared dependencies again when it is asked for another set of crates.
+CARGO_BUILD := cargo build --release -p forebay -p forebay-lab
+
 # The daemon the lab starts, in the demo as in the system tests: always the optimised one.
 export FOREBAY_BIN := $(RELEASE)/forebay
 
@@ -20,23 +23,23 @@ export FOREBAY_BIN := $(RELEASE)/forebay
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the switch
+build: ## Build the switch, and the lab that shows and tests it
 	@scripts/toolchain.sh
 	@scripts/deps.sh build
-	cargo build --release -p forebay
+	$(CARGO_BUILD)
 
 demo: ## Show hosts talking through a switch (root; DEMO=options for forebay-lab)
 	@scripts/root.sh demo
 	@scripts/toolchain.sh
 	@scripts/deps.sh build demo
-	cargo build --release -p forebay -p forebay-lab
+	$(CARGO_BUILD)
 	$(RELEASE)/forebay-lab demo $(DEMO)
 
 test: ## Run all tests: those of the crates, and the system scenarios (root)
 	@scripts/root.sh test
 	@scripts/toolchain.sh
 	@scripts/deps.sh build demo test
-	cargo build --release -p forebay
+	$(CARGO_BUILD)
 	scripts/test.sh
 
 lint: ## Check format, clippy, licences, dependency directions and the committed BPF objects
@@ -52,14 +55,14 @@ bench: ## Measure against the kernel bridge and OVS AF_XDP (root; BENCH=options 
 	@scripts/root.sh bench
 	@scripts/toolchain.sh
 	@scripts/deps.sh build demo bench
-	cargo build --release -p forebay -p forebay-lab
+	$(CARGO_BUILD)
 	$(RELEASE)/forebay-lab bench $(BENCH)
 
 soak: ## Ten minutes of mixed traffic, with ports and the daemon coming and going (root)
 	@scripts/root.sh soak
 	@scripts/toolchain.sh
 	@scripts/deps.sh build demo test
-	cargo build --release -p forebay -p forebay-lab
+	$(CARGO_BUILD)
 	$(RELEASE)/forebay-lab soak $(SOAK)
 
 fuzz: ## Run every fuzz target for SECONDS=600 each (nightly toolchain)
