@@ -60,7 +60,7 @@ impl Sender for PacketSender {
         let mut sent = 0;
         while sent < packets {
             let count = (packets - sent).min(u64::from(batch));
-            let mut queued = self.transmitter.batch(&self.arena);
+            let mut queued = self.transmitter.batch(&self.arena, false);
             for number in sent..sent + count {
                 let frame = (number as usize / self.copies) % BURST;
                 let port = self.ports[number as usize % self.ports.len()];
