@@ -1,2 +1,16 @@
-//! The lab's command line.
-fn main() {}
+//! The lab's command line: the demo, the soak, the benchmark, and clearing up after a lab that was killed.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod cli;
+mod demo;
+mod interrupt;
+
+fn main() -> ExitCode {
+    cli::Cli::parse().run()
+}

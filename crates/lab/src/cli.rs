@@ -1,0 +1,77 @@
+//! What the command line offers, and where each word leads.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use forebay_lab::{Result, bench, clean};
+
+use crate::interrupt::Interrupt;
+use crate::{demo, interrupt};
+
+/// Hosts in network namespaces around a switch, with real traffic. Needs root, and leaves nothing behind.
+#[derive(Debug, Parser)]
+#[command(name = "forebay-lab", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch four hosts talk through Forebay (under three minutes)
+    Demo(demo::DemoArgs),
+    /// Measure Forebay, the kernel bridge and Open vSwitch in turn
+    Bench(bench::BenchOptions),
+    /// Remove what a killed lab left behind
+    Clean,
+}
+
+impl Cli {
+    /// Does what was asked for; every lab is gone when this returns.
+    pub(crate) fn run(self) -> ExitCode {
+        match self.command {
+            Command::Demo(args) => with_interrupt(|interrupt| demo::run(&args, interrupt)),
+            Command::Bench(args) => with_interrupt(|_| bench::run(&args).map(|()| ExitCode::SUCCESS)),
+            Command::Clean => clean_up(),
+        }
+    }
+}
+
+/// Runs a part of the lab; Ctrl-C ends it early and is no failure of its own.
+fn with_interrupt(part: impl FnOnce(&Interrupt) -> Result<ExitCode>) -> ExitCode {
+    let interrupt = match Interrupt::install() {
+        Ok(interrupt) => interrupt,
+        Err(error) => return fail(&error),
+    };
+    match part(&interrupt) {
+        _ if interrupt.is_set() => {
+            println!("\nStopped by a signal; everything is torn down.");
+            ExitCode::from(interrupt::EXIT_STATUS)
+        }
+        Ok(status) => status,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("forebay-lab: {error}");
+    ExitCode::FAILURE
+}
+
+fn clean_up() -> ExitCode {
+    let removed = clean::dead_labs();
+    removed.iter().for_each(|name| println!("removed {name}"));
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,158 @@
+//! What the hosts do: ping each other, stream, serve. Each act says what it saw.
+
+use std::thread;
+use std::time::Duration;
+
+use forebay_lab::dut;
+use forebay_lab::dut::counters::Reading;
+use forebay_lab::programs::iperf::{Iperf, IperfReport, IperfServer};
+use forebay_lab::programs::ping::Ping;
+use forebay_lab::programs::web::{self, WebReport, WebServer};
+use forebay_lab::{Host, LabError, Result, wait};
+
+use super::stage::Stage;
+use super::words;
+
+const STREAM_SECONDS: u32 = 6;
+const FETCHES: u32 = 5000;
+const PAGE_BYTES: usize = 16 << 10;
+/// The tables are shown when this many packets of the stream have passed.
+const UNDER_WAY_PACKETS: u64 = 5000;
+
+/// The servers that the acts and, later, the audience talk to.
+#[derive(Debug)]
+pub(super) struct Servers {
+    _iperf: IperfServer,
+    _web: WebServer,
+}
+
+/// The hosts' netdevs become ports.
+pub(super) fn add_ports(stage: &mut Stage) -> Result<()> {
+    words::step(
+        "One switch",
+        "The daemon, `forebay run`, is up in a namespace of its own. Now the hosts' other ends\n\
+         become its ports; netdevs that are purely virtual take tcx unless told otherwise.",
+    );
+    stage.add_ports()?;
+    println!();
+    for port in dut::ports_of(&stage.hosts) {
+        println!("   $ forebay port add {} --attach {}", port.netdev, port.attach.name());
+    }
+    Ok(())
+}
+
+/// Every host pings every other over both families; true when all replies came.
+pub(super) fn ping_everybody(stage: &Stage) -> Result<bool> {
+    words::step(
+        "Everybody pings everybody",
+        "Three requests each; the cells say how many were answered over IPv4 and over IPv6.",
+    );
+    let rows = stage.hosts.iter().map(|from| ping_row(stage, from)).collect::<Result<Vec<_>>>()?;
+    let mut headings = vec!["from \\ to"];
+    headings.extend(stage.hosts.iter().map(Host::name));
+    let cells: Vec<Vec<String>> = rows.iter().map(|(cells, _)| cells.clone()).collect();
+    words::table(&headings, &cells);
+    Ok(rows.iter().all(|(_, is_complete)| *is_complete))
+}
+
+fn ping_row(stage: &Stage, from: &Host) -> Result<(Vec<String>, bool)> {
+    let (mut cells, mut is_complete) = (vec![from.name().to_owned()], true);
+    for to in &stage.hosts {
+        if to.name() == from.name() {
+            cells.push("·".to_owned());
+            continue;
+        }
+        let (v4, v6) = (Ping::new(to.v4()).from(from)?, Ping::new(to.v6()).from(from)?);
+        is_complete &= v4.is_complete() && v6.is_complete();
+        cells.push(format!("{}/{}  {}/{}", v4.received, v4.sent, v6.received, v6.sent));
+    }
+    Ok((cells, is_complete))
+}
+
+/// Starts the servers on `web`.
+pub(super) fn serve(stage: &Stage) -> Result<Servers> {
+    let host = stage.host("web");
+    Ok(Servers {
+        _iperf: IperfServer::start(&stage.lab, host)?,
+        _web: WebServer::start(&stage.lab, host, PAGE_BYTES)?,
+    })
+}
+
+/// A TCP stream and page fetches at the same time, and the switch's tables meanwhile.
+pub(super) fn stream_and_fetch(stage: &Stage) -> Result<bool> {
+    words::step(
+        "A TCP stream and a web server",
+        "app streams to web with iperf3, while vm fetches pages from nginx on web with ab.\n\
+         What the switch says in the meantime:",
+    );
+    let (app, web, vm) = (stage.host("app"), stage.host("web"), stage.host("vm"));
+    let (streamed, fetched, shown) = thread::scope(|scope| {
+        let stream = scope.spawn(|| Iperf::seconds(STREAM_SECONDS).run(app, web));
+        let fetch = scope.spawn(|| web::fetch(vm, web, false, FETCHES));
+        let shown = show_tables(stage);
+        (stream.join(), fetch.join(), shown)
+    });
+    shown?;
+    let stream = streamed.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let fetch = fetched.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let reverse = Iperf::seconds(STREAM_SECONDS / 2).v6(true).run(stage.host("edge"), web)?;
+    println!();
+    words::note(
+        "Everything takes the slow path here. A segment is mostly sent again because it came\n\
+         faster than the worker takes them: that is counted as a drop, and TCP adapts.",
+    );
+    Ok(report_stream("app → web, IPv4 alongside the fetches", &stream)
+        & report_fetch(&fetch)
+        & report_stream("edge → web, IPv6 alone", &reverse))
+}
+
+fn show_tables(stage: &Stage) -> Result<()> {
+    let client = stage.client();
+    let has_begun = || {
+        let packets = client.port("app").map(|port| port.counters.rx_packets);
+        packets.is_ok_and(|packets| packets > UNDER_WAY_PACKETS)
+    };
+    wait::until("the stream to begin", Duration::from_secs(10), has_begun)?;
+    for words in [["port", "list"], ["pool", "show"], ["fdb", "list"]] {
+        words::shell(&format!("forebay {}", words.join(" ")), &client.ok(&words)?.stdout);
+    }
+    Ok(())
+}
+
+fn report_stream(name: &str, report: &IperfReport) -> bool {
+    let is_good = report.received_bytes > 0;
+    let gigabits = report.received_bits_per_second / 1e9;
+    let resent = report.retransmits;
+    words::result(is_good, format_args!("{name}: {gigabits:.2} Gbit/s, {resent} segments sent again"));
+    is_good
+}
+
+fn report_fetch(report: &WebReport) -> bool {
+    let is_good = report.failed == 0 && report.complete == u64::from(FETCHES);
+    let (complete, failed, rate) = (report.complete, report.failed, report.requests_per_second);
+    let kilobytes = PAGE_BYTES >> 10;
+    words::result(
+        is_good,
+        format_args!("vm → web: {complete} pages of {kilobytes} KiB, {failed} failed, {rate:.0} a second"),
+    );
+    is_good
+}
+
+/// Every packet was counted out exactly once.
+pub(super) fn balance(stage: &Stage) -> Result<bool> {
+    words::step(
+        "Where did every packet go?",
+        "A packet that enters is forwarded, flooded or dropped for one counted reason;\n\
+         both sides of each equation are counted in different places.",
+    );
+    let client = stage.client();
+    // A few packets, of neighbour discovery perhaps, may be under way at any moment.
+    let settled = Reading::settled(client);
+    let check = client.call(&["stats", "--check"])?;
+    words::shell("forebay stats --check", &format!("{}{}", check.stdout, check.stderr));
+    match settled {
+        Ok(_) => Ok(check.status.success()),
+        Err(LabError::Waited { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
