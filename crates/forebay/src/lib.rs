@@ -22,6 +22,8 @@ mod preflight;
 mod privileges;
 mod socket;
 mod table;
+#[cfg(test)]
+mod temp_dir;
 #[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 pub mod wiring;

@@ -108,7 +108,7 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Socket
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use crate::temp_dir::TempDir;
 
     #[test]
     fn a_second_daemon_is_refused_and_the_first_is_named() {

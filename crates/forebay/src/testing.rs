@@ -1,8 +1,6 @@
-//! What tests and fuzz targets share: a switch without packets, and directories that go away.
+//! What tests and fuzz targets share: a switch without packets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::config::Settings;
@@ -35,7 +33,11 @@ impl MemorySwitch {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no test panics while it holds the lock")
     }
+}
 
+/// What tests do behind the API.
+#[cfg(test)]
+impl MemorySwitch {
     pub(crate) fn netdev_appears(&self, name: &str) {
         self.state().appeared.insert(name.to_owned());
     }
@@ -210,29 +212,5 @@ impl SwitchControl for MemorySwitch {
 
     fn shutdown(&self) {
         self.state().ports.clear();
-    }
-}
-
-/// A directory that is removed with everything in it, also when the test fails.
-#[derive(Debug)]
-pub(crate) struct TempDir(PathBuf);
-
-impl TempDir {
-    pub(crate) fn new() -> TempDir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("fb-test-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).expect("the name has this process's id and is used once");
-        TempDir(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::server::{Limits, serve};
-use crate::testing::{MemorySwitch, TempDir};
+use crate::temp_dir::TempDir;
+use crate::testing::MemorySwitch;
 
 /// Longer than anything here takes: a test that waits for this has failed.
 const PATIENCE: Duration = Duration::from_secs(30);

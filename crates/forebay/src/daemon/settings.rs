@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::testing::TempDir;
+    use crate::temp_dir::TempDir;
 
     fn load(arguments: &[&str]) -> Result<Config, String> {
         let cli = Cli::parse_from(["forebay", "run"].iter().chain(arguments));
