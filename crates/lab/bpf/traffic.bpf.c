@@ -3,7 +3,9 @@
  * The lab's source and sink of small packets.
  *
  * source: run through BPF_PROG_TEST_RUN with live frames; sends each frame out of the netdev in `out`, after giving
- *         it the next of `flows` UDP source ports.
+ *         it the next of `flows` UDP source ports. Frames come with SPARE_BYTES in front, which it takes off: only
+ *         a frame whose bounds moved is set up again when its page is used again; otherwise it would keep the
+ *         metadata that a program on its way put below it (net/bpf/test_run.c, ctx_was_changed).
  * sink:   counts UDP over IPv4 and drops it; everything else goes on to the host.
  * tag_push, tag_pop: put all of a host's traffic into one VLAN, as a VLAN netdev would, on kernels without those.
  */
@@ -18,6 +20,7 @@
 #define FRAME_BYTES_MIN 42
 #define PROTOCOL_UDP 17
 #define FIRST_PORT 1024
+#define SPARE_BYTES 4
 
 struct counts {
 	__u64 packets;
@@ -59,12 +62,15 @@ __u32 sent;
 SEC("xdp")
 int source(struct xdp_md *ctx)
 {
-	unsigned char *data = (void *)(long)ctx->data;
-	unsigned char *end = (void *)(long)ctx->data_end;
 	__u32 key = 0;
 	__u32 *mask = bpf_map_lookup_elem(&flow_mask, &key);
+	unsigned char *data, *end;
 
-	if (data + FRAME_BYTES_MIN > end || !mask)
+	if (!mask || bpf_xdp_adjust_head(ctx, SPARE_BYTES))
+		return XDP_DROP;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + FRAME_BYTES_MIN > end)
 		return XDP_DROP;
 	*(__u16 *)(data + OFFSET_UDP_SOURCE) = bpf_htons(FIRST_PORT + (sent++ & *mask));
 	return bpf_redirect_map(&out, 0, 0);

@@ -18,6 +18,8 @@ use crate::{LabError, Result};
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const NAME: &str = "br0";
+/// The control socket, in the instance's directory.
+const CONTROL: &str = "vswitchd.ctl";
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// Adding a hundred ports binds a hundred UMEMs of 64 MB.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(120);
@@ -49,7 +51,8 @@ impl Ovs {
         std::fs::create_dir_all(&directory).map_err(|error| LabError::system("OVS's directory", error))?;
         let database = start_database(lab, &directory)?;
         let mut vswitchd = with_directories(lab.switch().command(VSWITCHD), &directory);
-        vswitchd.arg("--no-chdir").arg("--pidfile").arg(database_address(&directory));
+        vswitchd.arg("--no-chdir").arg("--pidfile").arg("--unixctl").arg(directory.join(CONTROL));
+        vswitchd.arg(database_address(&directory));
         let vswitchd = Background::start(vswitchd, &directory.join("vswitchd.output"))?;
         let ovs = Ovs { vswitchd, _database: database, directory };
         ovs.configure(cpu)?;
@@ -74,8 +77,7 @@ impl Ovs {
     /// When it does not answer.
     pub fn appctl(&self, args: &[&str]) -> Result<String> {
         let mut command = with_directories(Command::new("ovs-appctl"), &self.directory);
-        let target = self.directory.join(format!("ovs-vswitchd.{}.ctl", self.vswitchd.pid()));
-        command.arg("-t").arg(target).args(args);
+        command.arg("-t").arg(self.directory.join(CONTROL)).args(args);
         Ok(command::run_ok(command)?.stdout)
     }
 }

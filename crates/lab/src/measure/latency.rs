@@ -101,7 +101,8 @@ fn echo_udp(socket: &UdpSocket, stop: &AtomicBool) {
 }
 
 fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -> Result<Latency> {
-    let mut times = Histogram::<u64>::new(3).expect("three digits are a valid precision");
+    let longest = RESPONSE_LIMIT.as_nanos() as u64 * 2;
+    let mut times = Histogram::<u64>::new_with_bounds(1, longest, 3).expect("these bounds are valid");
     for _ in 0..WARM_UP {
         once().map_err(system("waiting for a response"))?;
     }
@@ -113,4 +114,20 @@ fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -
     }
     let quantile = |q| Duration::from_nanos(times.value_at_quantile(q));
     Ok(Latency { count: times.len(), p50: quantile(0.5), p99: quantile(0.99) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exchanges_are_timed_one_by_one() {
+        let pause = Duration::from_millis(2);
+        let latency = exchange(Duration::from_millis(50), || {
+            std::thread::sleep(pause);
+            Ok(())
+        });
+        let latency = latency.unwrap();
+        assert!(latency.count > 0 && latency.p50 >= pause && latency.p99 >= latency.p50, "{latency:?}");
+    }
 }

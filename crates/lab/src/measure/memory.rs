@@ -11,6 +11,18 @@ pub fn available() -> Result<u64> {
     field(&text, "MemAvailable").ok_or_else(|| LabError::output("/proc/meminfo", text))
 }
 
+/// Bytes the kernel holds for itself in slabs, in vmalloc areas and per processor: where sockets, rings and the tables
+/// of packet memory are. Nearly untouched by what other programs do, unlike [`available`].
+///
+/// # Errors
+/// When /proc/meminfo does not say.
+pub fn kernel() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let parts = ["Slab", "VmallocUsed", "Percpu"].map(|name| field(&text, name));
+    let sum = parts.into_iter().sum::<Option<u64>>();
+    sum.ok_or_else(|| LabError::output("/proc/meminfo", text))
+}
+
 /// Bytes of a process's own memory that are present (`VmRSS`); 0 when it is gone.
 pub fn resident(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

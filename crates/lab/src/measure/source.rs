@@ -15,6 +15,8 @@ use crate::{LabError, Result, bpf};
 
 /// Frames a call. Each call makes and frees a page pool, about 25 ms, so that there must be many.
 const FRAMES_PER_CALL: u32 = 2_000_000;
+/// What the program takes off at the front (SPARE_BYTES in bpf/traffic.bpf.c).
+const SPARE: [u8; 4] = [0; 4];
 /// BPF_F_TEST_XDP_LIVE_FRAMES (linux/bpf.h).
 const LIVE_FRAMES: u32 = 1 << 1;
 
@@ -82,9 +84,10 @@ fn prepare(ifindex: u32, flows: u32) -> Result<Object> {
 }
 
 fn send_until_stopped(mut object: Object, frame: &[u8], stop: &AtomicBool) -> Result<()> {
+    let frame = [&SPARE[..], frame].concat();
     while !stop.load(Ordering::Relaxed) {
         let input = ProgramInput {
-            data_in: Some(frame),
+            data_in: Some(&frame),
             flags: LIVE_FRAMES,
             repeat: FRAMES_PER_CALL,
             ..ProgramInput::default()
