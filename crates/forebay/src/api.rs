@@ -16,7 +16,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Json;
@@ -93,8 +93,9 @@ type Answer<T> = Result<Json<T>, Refusal>;
 
 /// The whole API, for the unix socket.
 pub fn router(api: Api) -> Router {
-    let (router, _) = documented().split_for_parts();
-    finish(router.with_state(api))
+    static ROUTES: OnceLock<Router<Api>> = OnceLock::new();
+    let routes = ROUTES.get_or_init(|| documented().split_for_parts().0);
+    finish(routes.clone().with_state(api))
 }
 
 /// The read-only part that a TCP listener serves.
