@@ -35,7 +35,13 @@ pub struct ChecksumReport {
     pub good: u64,
     /// Packets with a wrong checksum or an unreadable IP header.
     pub bad: u64,
+    /// Packets that fit the link and whose checksum was nevertheless left unfinished. Those that are longer are
+    /// several segments in one, which the kernel passes between virtual netdevs unfinished and uncut.
+    pub unfinished: u64,
 }
+
+/// The longest frame a link with the usual MTU carries, with one tag.
+const LONGEST_FRAME_BYTES: usize = 1518;
 
 impl Capture {
     /// Starts to capture what arrives on a netdev and matches `filter`; at most `limit` packets.
@@ -112,7 +118,12 @@ pub fn report(packets: &[Vec<u8>]) -> ChecksumReport {
         packets: packets.len() as u64,
         good: count(Verdict::is_good),
         bad: count(Verdict::is_bad),
+        unfinished: verdicts.iter().zip(packets).filter(|(v, p)| is_left_unfinished(**v, p)).count() as u64,
     }
+}
+
+fn is_left_unfinished(verdict: Verdict, packet: &[u8]) -> bool {
+    verdict == Verdict::Unfinished && packet.len() <= LONGEST_FRAME_BYTES
 }
 
 fn unreadable(error: &pcap_file::PcapError) -> LabError {

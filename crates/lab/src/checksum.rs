@@ -7,6 +7,9 @@ use etherparse::{IpNumber, NetSlice, SlicedPacket};
 pub enum Verdict {
     /// All checksums it has are right.
     Good,
+    /// The TCP or UDP checksum is not computed yet: its field holds the sum of the pseudo-header, from which the
+    /// receiving kernel, or whoever cuts a long packet into segments, would go on.
+    Unfinished,
     /// Nothing to verify: not IP, or a fragment.
     Unverified,
     /// The IPv4 header's is wrong.
@@ -25,7 +28,7 @@ impl Verdict {
 
     /// Whether something is wrong with it.
     pub fn is_bad(self) -> bool {
-        !matches!(self, Verdict::Good | Verdict::Unverified)
+        !matches!(self, Verdict::Good | Verdict::Unfinished | Verdict::Unverified)
     }
 }
 
@@ -70,13 +73,28 @@ fn verify_transport(addresses: &[u8], protocol: IpNumber, payload: &[u8]) -> Ver
         IpNumber::ICMP => sum([payload]),
         _ => return Verdict::Unverified,
     };
-    if total == 0xffff { Verdict::Good } else { Verdict::BadTransport }
+    match total {
+        0xffff => Verdict::Good,
+        _ if is_unfinished(addresses, protocol, payload) => Verdict::Unfinished,
+        _ => Verdict::BadTransport,
+    }
+}
+
+fn is_unfinished(addresses: &[u8], protocol: IpNumber, payload: &[u8]) -> bool {
+    let offset = if protocol == IpNumber::UDP { 6 } else { 16 };
+    let is_tcp_or_udp = matches!(protocol, IpNumber::TCP | IpNumber::UDP);
+    let field = payload.get(offset..offset + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
+    is_tcp_or_udp && field == Some(pseudo_header_sum(addresses, protocol, payload.len()))
 }
 
 /// The pseudo-headers of RFC 793 and RFC 8200 sum alike: addresses, length and protocol, whatever their width.
+fn pseudo_header_sum(addresses: &[u8], protocol: IpNumber, length: usize) -> u16 {
+    let length = u32::try_from(length).expect("a packet is shorter than 4 GiB").to_be_bytes();
+    sum([addresses, &length, &[0, protocol.0]])
+}
+
 fn sum_with_pseudo(addresses: &[u8], protocol: IpNumber, payload: &[u8]) -> u16 {
-    let length = u32::try_from(payload.len()).expect("a packet is shorter than 4 GiB").to_be_bytes();
-    sum([addresses, &length, &[0, protocol.0], payload])
+    sum([&pseudo_header_sum(addresses, protocol, payload.len()).to_be_bytes(), payload])
 }
 
 /// The folded ones' complement sum (RFC 1071); every part but the last has an even length.
@@ -119,9 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_left_to_hardware_is_bad_on_the_wire() {
+    fn a_checksum_left_to_hardware_is_told_from_a_wrong_one() {
         let mut frame = packet(false);
-        frame[50..52].copy_from_slice(&[0, 42]);
+        // 10.0.0.1, 10.0.0.2, protocol 6, 23 bytes: 0x0a00 + 1 + 0x0a00 + 2 + 6 + 23.
+        frame[50..52].copy_from_slice(&[0x14, 0x20]);
+        assert_eq!(verify(&frame), Verdict::Unfinished);
+        frame[51] += 1;
         assert_eq!(verify(&frame), Verdict::BadTransport);
     }
 
