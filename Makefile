@@ -47,7 +47,7 @@ lint: ## Check format, clippy, licences, dependency directions and the committed
 	@scripts/deps.sh build lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test -q -p forebay-tests --test dependencies
+	cargo test --workspace --test dependencies --test packaging
 	scripts/deny.sh
 	scripts/bpf-object.sh check
 

@@ -19,20 +19,19 @@ if [ "$major" != "$clang_major" ]; then
     exit 0
 fi
 
-# libbpf's headers, from the very version that is linked.
-headers() {
-    cargo check -q -p forebay-kernel --message-format=json |
-        sed -n 's/.*"reason":"build-script-executed".*libbpf-sys.*"out_dir":"\([^"]*\)".*/\1\/include/p' | head -n 1
-}
-include=$(headers)
-[ -d "$include/bpf" ] || { echo "libbpf's headers are not where its build puts them: '$include'" >&2; exit 1; }
+# libbpf's headers, from the sources of the very version that is linked.
+libbpf_sys=$(cargo metadata --format-version 1 --locked |
+    sed -n 's|.*"manifest_path":"\([^"]*/libbpf-sys-[^"]*\)/Cargo.toml".*|\1|p')
+[ -e "$libbpf_sys/libbpf/src/bpf_helpers.h" ] || { echo "no libbpf headers in '$libbpf_sys'" >&2; exit 1; }
+mkdir "$work/include"
+ln -s "$libbpf_sys/libbpf/src" "$work/include/bpf"
 
 failed=
 for object in bpf/forebay.bpf.o crates/lab/bpf/traffic.bpf.o; do
     fresh=$work/$(basename "$object")
     (cd "$(dirname "$object")" &&
         clang -O2 -g -Wall -Werror -target bpf -mcpu=v3 -fdebug-compilation-dir=. \
-            -I"$include" -I"/usr/include/$(uname -m)-linux-gnu" -c "$(basename "$object" .o).c" -o "$fresh")
+            -I"$work/include" -I"/usr/include/$(uname -m)-linux-gnu" -c "$(basename "$object" .o).c" -o "$fresh")
     llvm-strip -g "$fresh"
     if [ "$verb" = update ]; then
         cmp -s "$fresh" "$object" || { cp "$fresh" "$object"; echo "$object: updated"; }
