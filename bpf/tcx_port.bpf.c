@@ -97,13 +97,18 @@ int tcx_port(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	struct port_counters *counted;
 	struct port_config *port;
-	__u32 packets;
+	__u32 packets, socket;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return TC_ACT_UNSPEC;
 	counted = counters_of(port->port_id);
-	if (!counted)
+	socket = port->port_id * settings.collector_queues + port->queue;
+	/*
+	 * Without a socket the switch is dying: its programs go one by one, and
+	 * its successor's may be attached behind them.
+	 */
+	if (!counted || !bpf_map_lookup_elem(&sockets, &socket))
 		return TC_ACT_UNSPEC;
 	packets = wire_packets(skb);
 	add(&counted->offered_packets, packets);

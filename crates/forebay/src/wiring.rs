@@ -43,6 +43,11 @@ pub fn abandon_switch() {
     ShortGracePeriods::put_back();
 }
 
+/// Name of the BPF program `id`, if this process may know.
+pub fn program_name(id: u32) -> Option<String> {
+    forebay_kernel::program_name(id)
+}
+
 /// Asks this machine what it offers. Takes some milliseconds; changes nothing that stays.
 pub fn probe() -> DoctorReport {
     let config = Config::default();

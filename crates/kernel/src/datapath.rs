@@ -10,9 +10,6 @@ use crate::link::{self, NetdevLink, Relocated};
 use crate::object::{self, DatapathOptions};
 use crate::{DatapathError, KernelCounters};
 
-/// The tcx program's name, by which a switch knows those of another.
-const TCX_PROGRAM: &str = "tcx_port";
-
 /// All programs and maps of one switch. Everything goes away when it is dropped or the process ends.
 pub struct Datapath {
     ports: MapHandle,
@@ -56,7 +53,7 @@ impl Datapath {
             ports: object::map(&object, "ports")?,
             sockets: object::map(&object, "sockets")?,
             counters: CounterTable::map(object::map(&object, "counters")?, options.max_ports)?,
-            tcx_port: object::program(&object, TCX_PROGRAM)?,
+            tcx_port: object::program(&object, "tcx_port")?,
             xdp_port: object::program(&object, "xdp_port")?,
             xdp_port_bound,
             queues: options.queues,
@@ -86,7 +83,7 @@ impl Datapath {
     /// # Errors
     /// What the kernel said.
     pub fn attach_tcx(&self, ifindex: u32) -> Result<NetdevLink, DatapathError> {
-        link::attach_tcx(self.tcx_port.as_fd(), TCX_PROGRAM, ifindex)
+        link::attach_tcx(self.tcx_port.as_fd(), ifindex)
     }
 
     /// Attaches the XDP program to `ifindex`; `tag_hint` where its driver can tell a VLAN tag that it took off.

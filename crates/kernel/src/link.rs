@@ -12,9 +12,6 @@ use crate::object::BOUND_WITH_FRAGS;
 const TCX_INGRESS: sys::bpf_attach_type = 46;
 /// `BPF_XDP`, include/uapi/linux/bpf.h.
 const XDP: sys::bpf_attach_type = 37;
-/// `BPF_F_BEFORE` and `BPF_F_ID`, include/uapi/linux/bpf.h.
-const BEFORE: u32 = 1 << 3;
-const BY_ID: u32 = 1 << 5;
 
 /// A program attached to a netdev. Dropping it detaches the program, and only that one.
 #[derive(Debug)]
@@ -22,46 +19,14 @@ pub struct NetdevLink {
     _link: OwnedFd,
 }
 
-/// Attaches `program` to the tcx ingress of `ifindex`: behind whatever is there, but before another program of the
-/// same name. That one is of a switch that was killed: the kernel takes a while to detach the programs of many ports,
-/// and until then it would take our packets.
-pub(crate) fn attach_tcx(
-    program: BorrowedFd<'_>,
-    name: &str,
-    ifindex: u32,
-) -> Result<NetdevLink, DatapathError> {
-    let predecessor =
-        tcx_programs(ifindex).into_iter().find(|id| program_name(*id).is_some_and(|found| found == name));
-    let what = "attach a tcx program";
-    let Some(id) = predecessor else { return create(program, ifindex, TCX_INGRESS, what, None) };
-    // SAFETY: all-zero bytes are a valid value of this C struct, and what libbpf asks for.
-    let mut options: sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
-    options.sz = size_of::<sys::bpf_link_create_opts>() as u64;
-    options.flags = BEFORE | BY_ID;
-    options.__bindgen_anon_1.tcx.relative_id = id;
-    create(program, ifindex, TCX_INGRESS, what, Some(&options))
-        // It was detached meanwhile.
-        .or_else(|_| create(program, ifindex, TCX_INGRESS, what, None))
-}
-
-/// Ids of the programs on the tcx ingress of `ifindex`; the first few, where there are very many.
-fn tcx_programs(ifindex: u32) -> Vec<u32> {
-    let mut ids = [0u32; 16];
-    // SAFETY: all-zero bytes are a valid value of this C struct, and what libbpf asks for.
-    let mut options: sys::bpf_prog_query_opts = unsafe { std::mem::zeroed() };
-    options.sz = size_of::<sys::bpf_prog_query_opts>() as u64;
-    options.prog_ids = ids.as_mut_ptr();
-    options.__bindgen_anon_1.prog_cnt = ids.len() as u32;
-    // SAFETY: the options point at room for as many ids as they say.
-    let failed = unsafe { sys::bpf_prog_query_opts(ifindex as i32, TCX_INGRESS, &mut options) };
-    // SAFETY: both views of the union are this one integer.
-    let found = unsafe { options.__bindgen_anon_1.prog_cnt } as usize;
-    if failed == 0 { ids[..found.min(ids.len())].to_vec() } else { Vec::new() }
+/// Attaches `program` to the tcx ingress of `ifindex`, behind whatever is there.
+pub(crate) fn attach_tcx(program: BorrowedFd<'_>, ifindex: u32) -> Result<NetdevLink, DatapathError> {
+    create(program, ifindex, TCX_INGRESS, "attach a tcx program")
 }
 
 /// Attaches `program` as the XDP program of `ifindex`, in native mode where the driver has one. `EBUSY`: there is one.
 pub(crate) fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32) -> Result<NetdevLink, DatapathError> {
-    create(program, ifindex, XDP, "attach an XDP program", None)
+    create(program, ifindex, XDP, "attach an XDP program")
 }
 
 fn create(
@@ -69,11 +34,9 @@ fn create(
     ifindex: u32,
     kind: sys::bpf_attach_type,
     what: &'static str,
-    options: Option<&sys::bpf_link_create_opts>,
 ) -> Result<NetdevLink, DatapathError> {
-    let options = options.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the descriptor is open for the call; the options are null or a struct that says its own size.
-    let link = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, options) };
+    // SAFETY: the descriptor is open for the call; no options are passed.
+    let link = unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, std::ptr::null()) };
     if link < 0 {
         return Err(DatapathError::netdev(what, ifindex, link));
     }
@@ -120,7 +83,7 @@ impl Relocated {
     }
 }
 
-/// Name of the loaded program `id`, where we may ask.
+/// Name of the loaded program `id`, where we may ask: the kernel tells whoever has CAP_SYS_ADMIN.
 pub fn program_name(id: u32) -> Option<String> {
     // SAFETY: no pointers are passed.
     let fd = unsafe { sys::bpf_prog_get_fd_by_id(id) };

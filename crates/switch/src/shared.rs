@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) flood: FloodLimit,
     pub(crate) workers: Box<[WorkerCell]>,
     pub(crate) max_ports: usize,
+    /// Whether runs of TCP segments leave as one packet.
+    pub(crate) join_segments: bool,
     /// Time zero of the switch's clock.
     pub(crate) started: Instant,
 }

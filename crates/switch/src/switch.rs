@@ -91,6 +91,7 @@ fn shared(config: &Config, arena: Arc<Arena>, pool: Pool, workers: u32) -> Share
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
         max_ports: config.switch.max_ports as usize,
+        join_segments: config.switch.join_segments,
         started: Instant::now(),
     }
 }

@@ -105,6 +105,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("switch.cpus", switch.cpus != new_switch.cpus),
         ("switch.max_ports", switch.max_ports != new_switch.max_ports),
         ("switch.spool_mode", switch.spool_mode != new_switch.spool_mode),
+        ("switch.join_segments", switch.join_segments != new_switch.join_segments),
         ("pool.frames", pool.frames != new_pool.frames),
         ("pool.frame_size", pool.frame_size != new_pool.frame_size),
         ("pool.rx_ring_depth", pool.rx_ring_depth != new_pool.rx_ring_depth),

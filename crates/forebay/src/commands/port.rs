@@ -1,13 +1,14 @@
 //! `forebay port`
 
 use forebay_control::port::{PortAdd, PortAddReply, PortDel, PortDelReply, PortSet, PortShow, PortSpec};
+use forebay_control::{ApiError, ErrorCode};
 use hyper::Method;
 
 use super::{Failure, Outcome};
 use crate::cli::{PortAddArgs, PortCommand, PortSetArgs};
 use crate::client::{Client, segment};
 use crate::output::{complain, print, print_as};
-use crate::table;
+use crate::{table, wiring};
 
 pub(super) fn run(client: &Client, command: PortCommand) -> Outcome {
     match command {
@@ -45,7 +46,17 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
     for port in &reply.added {
         print(&format!("port {} added: id {}, {}, {}", port.name, port.id, port.attach, port.state));
     }
-    report(reply.refused.iter().map(|refused| format!("{}: {}", refused.netdev, refused.error)))
+    report(reply.refused.iter().map(|refused| {
+        let name =
+            program_name(&refused.error).map_or_else(String::new, |name| format!("; its name is `{name}`"));
+        format!("{}: {}{name}", refused.netdev, refused.error)
+    }))
+}
+
+/// Name of the program that a refusal is about. The daemon gives up the right to ask for it; we may have it.
+fn program_name(error: &ApiError) -> Option<String> {
+    let id = error.value.as_deref().filter(|_| error.code == ErrorCode::ForeignProgram)?;
+    wiring::program_name(id.parse().ok()?)
 }
 
 fn del(client: &Client, names: Vec<String>) -> Outcome {

@@ -69,12 +69,13 @@ fn refuse_unfit(netdev: &Link) -> Result<(), ApiError> {
         );
     }
     if let Some(xdp) = netdev.xdp {
-        let name = program_name(xdp.prog_id).unwrap_or_else(|| "unknown".into());
         let id = xdp.prog_id;
-        let message = format!("`{}` carries another XDP program: `{name}`, id {id}", netdev.name);
+        // A daemon that has given up CAP_SYS_ADMIN is not told the name; its client may be.
+        let name = program_name(id).map_or_else(String::new, |name| format!(" `{name}`"));
+        let message = format!("`{}` carries another XDP program{name}, id {id}", netdev.name);
         return Err(ApiError::new(ErrorCode::ForeignProgram, message)
             .with_field("netdev")
-            .with_value(&netdev.name)
+            .with_value(id)
             .with_remedy(format!("it was left as it is; see `bpftool prog show id {id}` for its owner")));
     }
     if netdev.master.is_some() {

@@ -31,6 +31,9 @@ impl Worker {
     /// Finds the runs of the burst, in order.
     pub(super) fn join(&mut self, topology: &Topology) {
         self.runs.clear();
+        if !self.shared.join_segments {
+            return;
+        }
         let mut index = 0;
         while index + 1 < self.burst.len() {
             let found =
