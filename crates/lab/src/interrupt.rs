@@ -14,7 +14,7 @@ pub(crate) const EXIT_STATUS: u8 = 130;
 /// How long the main thread may take to clear up.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Whether a signal asked to stop.
+/// Whether a signal asked to stop. One that is not installed serves between threads, by [`Interrupt::raise`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<Shared>);
 
@@ -37,9 +37,14 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    fn stop_everything(&self) {
+    /// Asks to stop, as a signal does.
+    pub(crate) fn raise(&self) {
         *self.lock() = true;
         self.0.changed.notify_all();
+    }
+
+    fn stop_everything(&self) {
+        self.raise();
         clean::own_labs();
         std::thread::sleep(GRACE);
         clean::own_labs();

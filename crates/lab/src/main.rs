@@ -10,6 +10,7 @@ use clap::Parser;
 mod cli;
 mod demo;
 mod interrupt;
+mod soak;
 
 fn main() -> ExitCode {
     cli::Cli::parse().run()

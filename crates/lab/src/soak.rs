@@ -1,0 +1,143 @@
+//! The soak: many ports, mixed traffic, ports and links that come and go, a daemon that is killed and started again.
+//!
+//! It looks for what only time brings out: a frame that is lost, a counter that does not balance, a descriptor or a
+//! BPF object that stays behind. Every choice follows from the seed that is printed; what the choices meet, traffic
+//! under way, is real and never twice the same. A finding does not end the run: the verdict at the end names them all.
+//!
+//! ```text
+//!   start ─ checkpoint 0 ─┬─ traffic + churn ─ quiet ─ checkpoint ─┬─ … ─ stop, nothing left behind
+//!                         └─ …  kill -9, start again under traffic ┘
+//! ```
+
+mod census;
+mod checkpoint;
+mod churn;
+mod ledger;
+mod restart;
+mod traffic;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use forebay_lab::Result;
+
+use crate::interrupt::Interrupt;
+use checkpoint::Inspector;
+use churn::Churn;
+use ledger::Ledger;
+use traffic::Traffic;
+use world::World;
+
+/// How often the daemon is killed.
+const KILLS: u32 = 3;
+/// Traffic between two checkpoints lasts about this long, and shorter in a short soak.
+const PHASE: Duration = Duration::from_secs(60);
+/// There are at least so many checkpoints to each start of the daemon: growth needs two to show.
+const PHASES_A_LIFE: u32 = 2;
+
+/// Arguments of `soak`.
+#[derive(Debug, Args)]
+pub(crate) struct SoakArgs {
+    /// How long to go on with traffic and disturbances
+    #[arg(long, value_name = "M", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1440))]
+    minutes: u32,
+    /// Ports, each with a host
+    #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u16).range(16..=1000))]
+    ports: u16,
+    /// Where all choices follow from [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs it; the status says whether nothing was found.
+///
+/// # Errors
+/// When the lab itself can't be built. What goes wrong with the switch is a finding.
+pub(crate) fn run(args: &SoakArgs, interrupt: &Interrupt) -> Result<ExitCode> {
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("forebay-lab soak --minutes {} --ports {} --seed {seed}", args.minutes, args.ports);
+    let ledger = Arc::new(Ledger::new(interrupt.clone()));
+    let mut world = World::build(args.ports, &ledger)?;
+    let mut soak = Soak {
+        inspector: Inspector::new(&world),
+        churn: Churn::new(fastrand::Rng::with_seed(seed), interrupt.clone()),
+        random: fastrand::Rng::with_seed(seed ^ u64::MAX),
+        interrupt: interrupt.clone(),
+    };
+    soak.live(&mut world, Duration::from_secs(60) * args.minutes)?;
+    restart::end(&mut world);
+    let log = world.unusual_log_lines();
+    drop(world);
+    restart::check_nothing_left(&ledger);
+    Ok(verdict(&ledger, &log))
+}
+
+struct Soak {
+    inspector: Inspector,
+    churn: Churn,
+    random: fastrand::Rng,
+    interrupt: Interrupt,
+}
+
+impl Soak {
+    fn live(&mut self, world: &mut World, duration: Duration) -> Result<()> {
+        let phases = phases_in(duration / (KILLS + 1));
+        let phase = duration / (KILLS + 1) / phases;
+        self.inspector.inspect(world)?;
+        for life in 0..=KILLS {
+            for number in 0..phases {
+                if self.interrupt.is_set() {
+                    return Ok(());
+                }
+                self.go_through(world, phase, life > 0 && number == 0)?;
+                self.inspector.inspect(world)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Traffic and churn for this long, with the daemon's violent end in the middle if asked for; quiet afterwards.
+    fn go_through(&mut self, world: &mut World, length: Duration, with_kill: bool) -> Result<()> {
+        let traffic = Traffic::start(world, &mut self.random);
+        if with_kill {
+            self.disturb_for(world, length / 2);
+            restart::kill_and_start_again(world)?;
+            self.churn.forget_absent();
+            self.disturb_for(world, length / 2);
+        } else {
+            self.disturb_for(world, length);
+        }
+        self.inspector.note_traffic(traffic.stop(), self.churn.done());
+        restart::ensure_running(world, &mut self.churn)?;
+        self.churn.restore(world);
+        Ok(())
+    }
+
+    fn disturb_for(&mut self, world: &mut World, length: Duration) {
+        let end = Instant::now() + length;
+        while Instant::now() < end && !self.interrupt.is_set() && world.is_running() {
+            self.churn.disturb(world);
+        }
+    }
+}
+
+fn phases_in(life: Duration) -> u32 {
+    let wanted = life.as_secs() / PHASE.as_secs();
+    u32::try_from(wanted).unwrap_or(u32::MAX).max(PHASES_A_LIFE)
+}
+
+fn verdict(ledger: &Ledger, log: &[String]) -> ExitCode {
+    let findings = ledger.findings();
+    if findings.is_empty() {
+        println!("\nVerdict: nothing found.");
+        return ExitCode::SUCCESS;
+    }
+    println!("\nVerdict: {} finding(s)", findings.len());
+    findings.iter().for_each(|finding| println!("  {finding}"));
+    println!("\nThe switch's log, without what is usual: {} lines", log.len());
+    log.iter().for_each(|line| println!("  {line}"));
+    ExitCode::FAILURE
+}

@@ -1,0 +1,169 @@
+//! Disturbances: ports and links come and go, settings change, one thing after the other. Steady hosts are spared.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use forebay_lab::{PortKind, Result};
+
+use super::world::{STEADY, World};
+use crate::interrupt::Interrupt;
+
+/// Ports deleted or added by one request, at most.
+const BATCH: usize = 8;
+/// The longest pause within and between disturbances.
+const PAUSE_MS: u64 = 120;
+
+/// One kind of disturbance.
+type Act = fn(&mut Churn, &mut World, usize) -> Result<()>;
+
+/// All kinds, by name; those that are listed twice happen twice as often.
+const ACTS: [(&str, Act); 12] = [
+    ("delete some ports", Churn::delete_some),
+    ("add what is missing", Churn::add_some),
+    ("add what is missing", Churn::add_some),
+    ("delete and add a port", Churn::recreate),
+    ("delete and add a port", Churn::recreate),
+    ("switch a port's netdev off and on", Churn::flap_here),
+    ("switch a host's netdev off and on", Churn::flap_there),
+    ("delete a netdev and make it anew", Churn::replug),
+    ("move a netdev away and back", Churn::travel),
+    ("rename a netdev and back", Churn::rename),
+    ("isolate a port and join it again", Churn::isolate),
+    ("forget all stations and ask for everything", Churn::flush_and_ask),
+];
+
+/// What is disturbed next, and which ports are away at the moment.
+#[derive(Debug)]
+pub(super) struct Churn {
+    random: fastrand::Rng,
+    interrupt: Interrupt,
+    absent: BTreeSet<usize>,
+    done: u64,
+}
+
+impl Churn {
+    pub(super) fn new(random: fastrand::Rng, interrupt: Interrupt) -> Churn {
+        Churn { random, interrupt, absent: BTreeSet::new(), done: 0 }
+    }
+
+    /// Disturbs one thing. The switch must not mind: a refusal is a finding.
+    pub(super) fn disturb(&mut self, world: &mut World) {
+        let (name, act) = ACTS[self.random.usize(..ACTS.len())];
+        let host = self.random.usize(STEADY..world.hosts.len());
+        if let Err(error) = act(self, world, host) {
+            world.ledger.note(format_args!("disturbance `{name}` at {}: {error}", world.name(host)));
+        }
+        self.done += 1;
+        self.pause();
+    }
+
+    /// Adds the ports that are away.
+    pub(super) fn restore(&mut self, world: &mut World) {
+        let absent: Vec<usize> = std::mem::take(&mut self.absent).into_iter().collect();
+        if absent.is_empty() || !world.is_running() {
+            return;
+        }
+        let added = world.add(&absent);
+        world.ledger.expect("adding the missing ports for a checkpoint", added);
+    }
+
+    /// A new daemon has been given all ports.
+    pub(super) fn forget_absent(&mut self) {
+        self.absent.clear();
+    }
+
+    /// Disturbances so far.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    fn pause(&mut self) {
+        self.interrupt.wait(Duration::from_millis(self.random.u64(..PAUSE_MS)));
+    }
+
+    fn delete_some(&mut self, world: &mut World, _: usize) -> Result<()> {
+        let count = self.random.usize(1..=BATCH);
+        let present: Vec<usize> =
+            (STEADY..world.hosts.len()).filter(|index| !self.absent.contains(index)).collect();
+        let chosen = self.random.choose_multiple(present, count);
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        self.absent.extend(&chosen);
+        world.delete(&chosen)
+    }
+
+    fn add_some(&mut self, world: &mut World, _: usize) -> Result<()> {
+        let count = self.random.usize(1..=BATCH);
+        let chosen = self.random.choose_multiple(self.absent.iter().copied(), count);
+        self.absent.retain(|index| !chosen.contains(index));
+        if chosen.is_empty() { Ok(()) } else { world.add(&chosen) }
+    }
+
+    fn recreate(&mut self, world: &mut World, host: usize) -> Result<()> {
+        if !self.absent.contains(&host) {
+            world.delete(&[host])?;
+        }
+        self.absent.remove(&host);
+        world.add(&[host])
+    }
+
+    fn flap_here(&mut self, world: &mut World, host: usize) -> Result<()> {
+        let name = world.name(host);
+        world.lab.switch().ip(&["link", "set", &name, "down"])?;
+        self.pause();
+        world.lab.switch().ip(&["link", "set", &name, "up"]).map(drop)
+    }
+
+    fn flap_there(&mut self, world: &mut World, host: usize) -> Result<()> {
+        let set = |state| world.hosts.get(host).netns().ip(&["link", "set", "eth0", state]).map(drop);
+        set("down")?;
+        self.pause();
+        set("up")
+    }
+
+    fn replug(&mut self, world: &mut World, host: usize) -> Result<()> {
+        world.hosts.get(host).pull_out()?;
+        self.pause();
+        world.hosts.get(host).plug_in(world.lab.switch())
+    }
+
+    /// Taps stay: theirs is a descriptor of this process.
+    fn travel(&mut self, world: &mut World, host: usize) -> Result<()> {
+        if world.hosts.get(host).kind() == PortKind::Tap {
+            return Ok(());
+        }
+        let (name, switch) = (world.name(host), world.lab.switch());
+        let away = world.lab.extra_netns("away")?;
+        switch.ip(&["link", "set", &name, "netns", away.name()])?;
+        self.pause();
+        away.ip(&["link", "set", &name, "netns", switch.name()])?;
+        switch.ip(&["link", "set", &name, "up"]).map(drop)
+    }
+
+    fn rename(&mut self, world: &mut World, host: usize) -> Result<()> {
+        let (name, switch) = (world.name(host), world.lab.switch());
+        switch.ip(&["link", "set", &name, "name", "elsewhat"])?;
+        self.pause();
+        switch.ip(&["link", "set", "elsewhat", "name", &name]).map(drop)
+    }
+
+    fn isolate(&mut self, world: &mut World, host: usize) -> Result<()> {
+        if self.absent.contains(&host) {
+            return Ok(());
+        }
+        let name = world.name(host);
+        world.client().ok(&["port", "set", &name, "--isolated", "on"])?;
+        self.pause();
+        world.client().ok(&["port", "set", &name, "--isolated", "off"]).map(drop)
+    }
+
+    fn flush_and_ask(&mut self, world: &mut World, _: usize) -> Result<()> {
+        let client = world.client();
+        client.ok(&["fdb", "flush"])?;
+        client.stats()?;
+        client.ports()?;
+        client.pool()?;
+        client.fdb().map(drop)
+    }
+}
