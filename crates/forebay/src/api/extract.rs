@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::body::HttpBody;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -24,6 +25,9 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Refusal> {
         check_content_type(request.headers())?;
+        if request.body().size_hint().lower() > BODY_MAX_BYTES as u64 {
+            return Err(too_large().into());
+        }
         let body = Limited::new(request.into_body(), BODY_MAX_BYTES).collect();
         let bytes = match tokio::time::timeout(api.body_timeout, body).await {
             Ok(Ok(collected)) => collected.to_bytes(),
@@ -51,10 +55,14 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 
 fn body_error(error: &(dyn std::error::Error + 'static)) -> ApiError {
     if error.is::<LengthLimitError>() {
-        let error = ApiError::new(ErrorCode::TooLarge, "the body is too large");
-        return error.with_limit(format!("{BODY_MAX_BYTES} bytes")).with_remedy("split the request");
+        return too_large();
     }
     ApiError::new(ErrorCode::BadRequest, format!("the body did not arrive: {error}"))
+}
+
+fn too_large() -> ApiError {
+    let error = ApiError::new(ErrorCode::TooLarge, "the body is too large");
+    error.with_limit(format!("{BODY_MAX_BYTES} bytes")).with_remedy("split the request")
 }
 
 fn too_slow(limit: Duration) -> ApiError {
