@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use forebay_lab::Result;
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::{EXIT_STATUS, Interrupt};
 use checkpoint::Inspector;
 use churn::Churn;
 use ledger::Ledger;
@@ -68,6 +68,9 @@ pub(crate) fn run(args: &SoakArgs, interrupt: &Interrupt) -> Result<ExitCode> {
         interrupt: interrupt.clone(),
     };
     soak.live(&mut world, Duration::from_secs(60) * args.minutes)?;
+    if interrupt.is_set() {
+        return Ok(ExitCode::from(EXIT_STATUS));
+    }
     restart::end(&mut world);
     let log = world.unusual_log_lines();
     drop(world);
@@ -89,17 +92,18 @@ impl Soak {
         self.inspector.inspect(world)?;
         for life in 0..=KILLS {
             for number in 0..phases {
+                self.go_through(world, phase, life > 0 && number == 0)?;
                 if self.interrupt.is_set() {
                     return Ok(());
                 }
-                self.go_through(world, phase, life > 0 && number == 0)?;
+                self.restore(world)?;
                 self.inspector.inspect(world)?;
             }
         }
         Ok(())
     }
 
-    /// Traffic and churn for this long, with the daemon's violent end in the middle if asked for; quiet afterwards.
+    /// Traffic and churn for this long, with the daemon's violent end in the middle if asked for.
     fn go_through(&mut self, world: &mut World, length: Duration, with_kill: bool) -> Result<()> {
         let traffic = Traffic::start(world, &mut self.random);
         if with_kill {
@@ -110,7 +114,12 @@ impl Soak {
         } else {
             self.disturb_for(world, length);
         }
-        self.inspector.note_traffic(traffic.stop(), self.churn.done());
+        self.inspector.note_traffic(traffic.stop(), self.churn.summary());
+        Ok(())
+    }
+
+    /// A daemon with all ports, whatever happened.
+    fn restore(&mut self, world: &mut World) -> Result<()> {
         restart::ensure_running(world, &mut self.churn)?;
         self.churn.restore(world);
         Ok(())

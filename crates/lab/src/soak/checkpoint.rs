@@ -18,8 +18,10 @@ mod sheet;
 
 use sheet::Sheet;
 
-/// How long frames and descriptors may take to come back after traffic has stopped.
+/// How long frames may take to come back after traffic has stopped.
 const BACK_LIMIT: Duration = Duration::from_secs(5);
+/// How long the daemon may take to close what requests needed.
+const IDLE_LIMIT: Duration = Duration::from_secs(15);
 /// Growth of the daemon's resident memory since the first checkpoint with traffic behind it. Tables fill up and an
 /// allocator keeps what it was given once; a leak goes on.
 const RESIDENT_TOLERANCE_KIB: u64 = 8 << 10;
@@ -39,17 +41,24 @@ pub(super) struct Inspector {
     idle: Option<Holdings>,
     after_traffic: Option<(Holdings, Memory)>,
     tally: Option<Arc<Tally>>,
-    disturbances: u64,
+    disturbances: String,
 }
 
 impl Inspector {
     pub(super) fn new(_: &World) -> Inspector {
         let names = census::own_namespaces();
-        Inspector { number: 0, names, idle: None, after_traffic: None, tally: None, disturbances: 0 }
+        Inspector {
+            number: 0,
+            names,
+            idle: None,
+            after_traffic: None,
+            tally: None,
+            disturbances: String::new(),
+        }
     }
 
-    /// What the sources did, and how many disturbances there were since the start.
-    pub(super) fn note_traffic(&mut self, tally: Arc<Tally>, disturbances: u64) {
+    /// What the sources and the disturbances did since the last checkpoint.
+    pub(super) fn note_traffic(&mut self, tally: Arc<Tally>, disturbances: String) {
         self.tally = Some(tally);
         self.disturbances = disturbances;
     }
@@ -85,7 +94,7 @@ impl Inspector {
         let frames = (of(&tally.datagrams), of(&tally.broadcasts), of(&tally.rubbish));
         sheet
             .tell("datagrams, broadcasts, rubbish sent", format!("{}, {}, {}", frames.0, frames.1, frames.2));
-        sheet.tell("disturbances since the start", self.disturbances);
+        sheet.tell("disturbances", &self.disturbances);
     }
 
     /// All ports are up, and every host reaches the next one over both families without a loss.
@@ -107,14 +116,15 @@ impl Inspector {
         let pid = world.switch.daemon().pid();
         let mut now = census::holdings(pid);
         let idle = self.idle.get_or_insert_with(|| now.clone()).clone();
-        // Connections of requests just answered may still be closing.
+        // Connections of requests just answered may be closing, and a thread that answered one waits ten seconds for
+        // the next before it ends.
         let is_back = || {
             now = census::holdings(pid);
             now.descriptors <= idle.descriptors && now.threads <= idle.threads
         };
-        let _ = wait::until("descriptors to be closed", BACK_LIMIT, is_back);
-        sheet.same("daemon: file descriptors", now.descriptors, idle.descriptors);
-        sheet.same("daemon: threads", now.threads, idle.threads);
+        let _ = wait::until("descriptors to be closed", IDLE_LIMIT, is_back);
+        sheet.bounded("daemon: file descriptors", now.descriptors, Some(idle.descriptors));
+        sheet.bounded("daemon: threads", now.threads, Some(idle.threads));
         sheet.same("daemon: network namespaces", now.namespaces, idle.namespaces);
         let [kinds, limits] = [now.bpf.counts(), idle.bpf.counts()].map(|[p, m, l]| format!("{p}, {m}, {l}"));
         sheet.same("daemon: BPF programs, maps, links", kinds, limits);

@@ -1,7 +1,7 @@
 //! Disturbances: ports and links come and go, settings change, one thing after the other. Steady hosts are spared.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_lab::{PortKind, Result};
 
@@ -39,21 +39,24 @@ pub(super) struct Churn {
     interrupt: Interrupt,
     absent: BTreeSet<usize>,
     done: u64,
+    slowest: (Duration, &'static str),
 }
 
 impl Churn {
     pub(super) fn new(random: fastrand::Rng, interrupt: Interrupt) -> Churn {
-        Churn { random, interrupt, absent: BTreeSet::new(), done: 0 }
+        Churn { random, interrupt, absent: BTreeSet::new(), done: 0, slowest: (Duration::ZERO, "none") }
     }
 
     /// Disturbs one thing. The switch must not mind: a refusal is a finding.
     pub(super) fn disturb(&mut self, world: &mut World) {
         let (name, act) = ACTS[self.random.usize(..ACTS.len())];
         let host = self.random.usize(STEADY..world.hosts.len());
+        let start = Instant::now();
         if let Err(error) = act(self, world, host) {
             world.ledger.note(format_args!("disturbance `{name}` at {}: {error}", world.name(host)));
         }
         self.done += 1;
+        self.slowest = self.slowest.max((start.elapsed(), name));
         self.pause();
     }
 
@@ -72,9 +75,10 @@ impl Churn {
         self.absent.clear();
     }
 
-    /// Disturbances so far.
-    pub(super) fn done(&self) -> u64 {
-        self.done
+    /// Says how much was disturbed since the last summary, and what took longest.
+    pub(super) fn summary(&mut self) -> String {
+        let (done, (took, name)) = (std::mem::take(&mut self.done), std::mem::take(&mut self.slowest));
+        format!("{done}; the slowest took {:.1} s: {name}", took.as_secs_f64())
     }
 
     fn pause(&mut self) {

@@ -42,9 +42,12 @@ impl Sheet {
     }
 
     /// A row that must stay below a limit, once there is one.
-    pub(super) fn bounded(&mut self, what: &str, seen: u64, limit: Option<u64>) {
+    pub(super) fn bounded<T: Display + PartialOrd>(&mut self, what: &str, seen: T, limit: Option<T>) {
         match limit {
-            Some(limit) => self.check(what, seen, format_args!("at most {limit}"), seen <= limit),
+            Some(limit) => {
+                let is_good = seen <= limit;
+                self.check(what, seen, format_args!("at most {limit}"), is_good);
+            }
             None => self.tell(what, seen),
         }
     }

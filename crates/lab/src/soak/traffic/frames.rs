@@ -1,10 +1,11 @@
 //! Traffic by the lab itself: datagrams of any size, broadcasts, and frames nobody should send.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use forebay_lab::frame::{BROADCAST, Frame};
 use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::programs::udp;
+use forebay_lab::{LabError, Result};
 
 use super::{Source, count};
 
@@ -30,11 +31,17 @@ pub(super) fn datagrams(source: &mut Source) {
         let host = source.hosts.get(from);
         udp::socket(&host, host.address(v6), 0)
     };
-    if let Ok(socket) = opened {
-        let sent = (0..DATAGRAMS).filter(|_| socket.send_to(&bytes, there).is_ok()).count();
+    // While a neighbour that is away is looked for, the socket's buffer fills up: then the burst is over.
+    if let Ok(socket) = opened.and_then(without_blocking) {
+        let sent = (0..DATAGRAMS).take_while(|_| socket.send_to(&bytes, there).is_ok()).count();
         count(&source.tally.datagrams, sent as u64);
     }
     source.pause(50);
+}
+
+fn without_blocking(socket: UdpSocket) -> Result<UdpSocket> {
+    let done = socket.set_nonblocking(true);
+    done.map(|()| socket).map_err(|error| LabError::system("making a socket non-blocking", error))
 }
 
 /// A burst of broadcasts from one host.
