@@ -4,6 +4,7 @@
 //! what disturbs the machine for a while disturbs both. Reported are the median and the extremes over the rounds.
 
 mod hundred_ports;
+mod machine;
 mod rates;
 mod report;
 
@@ -123,10 +124,9 @@ pub struct BenchOptions {
 /// # Errors
 /// When a lab can't be made or a contender fails; what was measured so far is printed before.
 pub fn run(options: &BenchOptions) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = Report::begin();
     let outcome = rounds(options, &mut report);
-    println!("{}", report.table());
-    println!("{NOTES}");
+    println!("{}\n{NOTES}\n{}", report.table(), report.machine());
     let json = serde_json::to_string_pretty(&report).expect("numbers and names are always JSON");
     std::fs::write(&options.json, json)
         .map_err(|error| LabError::system(format!("writing {}", options.json.display()), error))?;

@@ -4,12 +4,14 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde::Serialize;
 
+use super::machine::Machine;
 use super::{Contender, Value};
 use crate::dut::DutKind;
 
 /// Everything that was measured.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
+    machine: Machine,
     measurements: Vec<Measurement>,
 }
 
@@ -58,6 +60,16 @@ fn number(value: f64) -> String {
 }
 
 impl Report {
+    /// A report from this machine, without measurements yet.
+    pub(super) fn begin() -> Report {
+        Report { machine: Machine::here(), measurements: Vec::new() }
+    }
+
+    /// Where and when it was measured.
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     pub(super) fn add(&mut self, round: u32, contender: Contender, values: Vec<Value>) {
         let is_forebay = contender.dut == DutKind::Forebay;
         let measurement = |value| Measurement { round, contender: contender.name(), is_forebay, value };
