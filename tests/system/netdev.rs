@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use forebay_control::port::PortState;
 use forebay_lab::dut::{self, Client, Dut};
-use forebay_lab::programs::ping::{Ping, PingReport, PingStream};
+use forebay_lab::programs::ping::Ping;
+use forebay_lab::programs::udp::{Stream, StreamReport};
 use forebay_lab::{Host, Result, wait};
 
 use crate::bed::Bed;
@@ -21,11 +22,11 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("ports_deleted_and_added_under_traffic_lose_no_frame", ports_come_and_go);
 }
 
-/// Three hosts; the first two ping each other all the while, something happens to the third's port.
+/// Three hosts; datagrams flow from the first to the second all the while, something happens to the third's port.
 fn beside_traffic(subject: Subject, event: impl FnOnce(&mut Bed, &mut Host, &Host) -> Outcome) -> Outcome {
     let (mut bed, mut hosts) = Bed::with_hosts(subject, 3)?;
     let mut third = hosts.pop().expect("three hosts were made");
-    let stream = PingStream::start(&bed.lab, &hosts[0], hosts[1].v4())?;
+    let stream = Stream::start(&hosts[0], &hosts[1])?;
     event(&mut bed, &mut third, &hosts[0])?;
     let report = stream.finish()?;
     assert!(is_undisturbed(report), "{report:?}");
@@ -34,8 +35,8 @@ fn beside_traffic(subject: Subject, event: impl FnOnce(&mut Bed, &mut Host, &Hos
     Ok(())
 }
 
-fn is_undisturbed(report: PingReport) -> bool {
-    report.sent.saturating_sub(report.received) <= 1 && report.duplicates == 0
+fn is_undisturbed(report: StreamReport) -> bool {
+    report.sent == report.received && report.duplicates == 0
 }
 
 fn settles(client: &Client) -> bool {
@@ -104,7 +105,7 @@ fn deleted_and_made_again(subject: Subject) -> Outcome {
 
 fn ports_come_and_go(subject: Subject) -> Outcome {
     beside_traffic(subject, |bed, host, other| {
-        let traffic = PingStream::start(&bed.lab, other, host.v4())?;
+        let traffic = Stream::start(other, host)?;
         for _ in 0..5 {
             bed.forebay().delete_port(host.name())?;
             bed.forebay().add_ports(&[dut::port_of(host)])?;

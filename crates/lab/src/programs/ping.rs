@@ -3,18 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-
-use crate::command::Background;
 use crate::host::Host;
-use crate::{Lab, LabError, Result, command};
+use crate::{LabError, Result, command};
 
 /// How to ping.
 #[derive(Debug, Clone)]
 pub struct Ping {
     target: IpAddr,
     count: u32,
-    interval_ms: u32,
     payload_bytes: u32,
     forbid_fragments: bool,
 }
@@ -38,9 +34,9 @@ impl PingReport {
 }
 
 impl Ping {
-    /// Three requests of 56 bytes, 10 ms apart.
+    /// Three requests of 56 bytes, one right after the other.
     pub fn new(target: impl Into<IpAddr>) -> Ping {
-        Ping { target: target.into(), count: 3, interval_ms: 10, payload_bytes: 56, forbid_fragments: false }
+        Ping { target: target.into(), count: 3, payload_bytes: 56, forbid_fragments: false }
     }
 
     /// Sends this many requests.
@@ -70,8 +66,10 @@ impl Ping {
     /// When ping's output is not understood, as when there is no route.
     pub fn from(&self, host: &Host) -> Result<PingReport> {
         let mut command = host.netns().command("ping");
-        let interval = format!("{}.{:03}", self.interval_ms / 1000, self.interval_ms % 1000);
-        command.args(["-n", "-q", "-W", "2", "-i", &interval, "-c", &self.count.to_string()]);
+        let count = self.count.to_string();
+        // All at once, because ping waits for the last replies no longer than twice the longest time before or the
+        // interval: with a short one it gives up on a busy machine.
+        command.args(["-n", "-q", "-W", "2", "-i", "1", "-l", &count, "-c", &count]);
         command.args(["-s", &self.payload_bytes.to_string()]);
         if self.forbid_fragments {
             command.args(["-M", "do"]);
@@ -81,39 +79,6 @@ impl Ping {
         parse(&finished.stdout).ok_or_else(|| {
             LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
         })
-    }
-}
-
-/// A ping that goes on in the background, to show that something else does not disturb it.
-#[derive(Debug)]
-pub struct PingStream {
-    program: Background,
-}
-
-impl PingStream {
-    /// Pings every five milliseconds, at most 8000 times.
-    ///
-    /// # Errors
-    /// When the first reply does not come.
-    pub fn start(lab: &Lab, from: &Host, target: impl Into<IpAddr>) -> Result<PingStream> {
-        let target = target.into();
-        let mut command = from.netns().command("ping");
-        command.args(["-n", "-i", "0.005", "-c", "8000", &target.to_string()]);
-        let log = lab.path(&format!("ping-{}-{target}.log", from.name()));
-        let mut program = Background::start(command, &log)?;
-        program.wait_for_output("icmp_seq=1 ", Duration::from_secs(5))?;
-        Ok(PingStream { program })
-    }
-
-    /// Ends it and says what it counted. One reply may still have been under way.
-    ///
-    /// # Errors
-    /// When ping's summary is not understood.
-    pub fn finish(mut self) -> Result<PingReport> {
-        self.program.signal(Signal::SIGINT);
-        self.program.wait(Duration::from_secs(10))?;
-        let output = self.program.output();
-        parse(&output).ok_or_else(|| LabError::output("ping's summary", output))
     }
 }
 

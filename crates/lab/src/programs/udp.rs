@@ -1,6 +1,10 @@
 //! UDP between hosts through ordinary sockets, unicast and multicast.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
@@ -10,6 +14,11 @@ use crate::host::Host;
 use crate::{LabError, Result};
 
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+const STREAM_PORT: u16 = 5003;
+/// Between two datagrams of a stream.
+const STREAM_INTERVAL: Duration = Duration::from_millis(3);
+/// Datagrams a stream has at most: they wait in the receiver's buffer, at well under a kilobyte each.
+const STREAM_LIMIT: u32 = 8000;
 
 fn system(what: &str) -> impl Fn(std::io::Error) -> LabError + '_ {
     move |error| LabError::system(what, error)
@@ -38,6 +47,72 @@ pub fn transfer(from: &Host, to: &Host, v6: bool, count: u32, bytes: usize) -> R
     let sender = socket(from, from.address(v6), 0)?;
     send_numbered(&sender, SocketAddr::new(to.address(v6), 5000), count, bytes)?;
     Ok(count_numbered(&receiver, count))
+}
+
+/// Datagrams that flow in the background, to show that something else does not disturb them.
+#[derive(Debug)]
+pub struct Stream {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<Result<u32>>,
+    receiver: UdpSocket,
+}
+
+/// What a [`Stream`] carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamReport {
+    /// Datagrams sent.
+    pub sent: u32,
+    /// Different datagrams received.
+    pub received: u32,
+    /// Datagrams received again.
+    pub duplicates: u32,
+}
+
+impl Stream {
+    /// Starts to send a numbered datagram every few milliseconds; one at least has been sent when this returns.
+    ///
+    /// # Errors
+    /// When a socket can't be made.
+    pub fn start(from: &Host, to: &Host) -> Result<Stream> {
+        let receiver = socket(to, to.v4().into(), STREAM_PORT)?;
+        let (sender, target) =
+            (socket(from, from.v4().into(), 0)?, SocketAddr::new(to.v4().into(), STREAM_PORT));
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let send = move |number: u32| sender.send_to(&number.to_be_bytes(), target).map(drop);
+        send(0).map_err(system("sending a datagram"))?;
+        let sender = std::thread::spawn(move || send_until_stopped(send, &seen));
+        Ok(Stream { stop, sender, receiver })
+    }
+
+    /// Stops to send, waits for what is under way and says what was carried.
+    ///
+    /// # Errors
+    /// When a datagram could not be sent.
+    pub fn finish(self) -> Result<StreamReport> {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (mut numbers, mut duplicates, mut datagram) = (HashSet::new(), 0, [0; 4]);
+        while numbers.len() < sent as usize {
+            match self.receiver.recv(&mut datagram) {
+                Ok(_) => duplicates += u32::from(!numbers.insert(datagram)),
+                Err(_) => break,
+            }
+        }
+        Ok(StreamReport { sent, received: numbers.len() as u32, duplicates })
+    }
+}
+
+/// Also stops by itself when the receiver's buffer might not hold more.
+fn send_until_stopped(send: impl Fn(u32) -> std::io::Result<()>, stop: &AtomicBool) -> Result<u32> {
+    for number in 1..STREAM_LIMIT {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(number);
+        }
+        send(number).map_err(system("sending a datagram"))?;
+        std::thread::sleep(STREAM_INTERVAL);
+    }
+    Ok(STREAM_LIMIT)
 }
 
 /// Sends numbered datagrams to a multicast group and returns how many different ones each member got.
@@ -69,7 +144,7 @@ fn send_numbered(sender: &UdpSocket, to: SocketAddr, count: u32, bytes: usize) -
 
 /// Receives until all have come or nothing comes for the socket's timeout.
 fn count_numbered(receiver: &UdpSocket, count: u32) -> usize {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     let mut datagram = [0; 65536];
     while seen.len() < count as usize {
         match receiver.recv(&mut datagram) {
