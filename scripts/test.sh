@@ -6,23 +6,24 @@ cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Output of tests that pass goes to the log alone, where it is searched for skips.
-only_results() { grep -E --line-buffered '^(test |test result:|error|warning: unused|failures:|     Running|   Doc-tests|thread |  left:| right:|    )|panicked|FAILED' ; }
+# What tests that pass have printed is kept in the log alone, where it is searched for skips.
+without_successes() {
+    awk '/^successes:/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }'
+}
 
-echo "Building the tests ..."
-cargo test --workspace --no-run || exit
+cargo test --workspace --no-run 2>&1 | grep --line-buffered -v '^  Executable' || exit 1
 started=$(date +%s)
-cargo test --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" | only_results
-status=${PIPESTATUS[0]}
+cargo test --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" | without_successes
+status=$?
 
-total() { sed -n "s/^test result: .* \([0-9]*\) $1.*/\1/p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
-skips=$(grep -o 'SKIP: .*' "$log" | sort | uniq -c)
+total() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
 skipped=$(grep -c 'SKIP: ' "$log")
 
 echo
+grep '^test .* FAILED$' "$log"
 echo "passed:  $(($(total passed) - skipped))"
 echo "failed:  $(total failed)"
 echo "skipped: $skipped"
-[ -z "$skips" ] || echo "$skips"
+grep -o 'SKIP: .*' "$log" | sort | uniq -c
 echo "took:    $(($(date +%s) - started)) s"
 exit "$status"
