@@ -37,6 +37,8 @@ const KILLS: u32 = 3;
 const PHASE: Duration = Duration::from_secs(60);
 /// There are at least so many checkpoints to each start of the daemon: growth needs two to show.
 const PHASES_A_LIFE: u32 = 2;
+/// Lines of the daemons' logs that are shown at most.
+const LOG_LINES_MAX: usize = 50;
 
 /// Arguments of `soak`.
 #[derive(Debug, Args)]
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &SoakArgs, interrupt: &Interrupt) -> Result<ExitCode> {
     let ledger = Arc::new(Ledger::new(interrupt.clone()));
     let mut world = World::build(args.ports, &ledger)?;
     let mut soak = Soak {
-        inspector: Inspector::new(&world),
+        inspector: Inspector::new(),
         churn: Churn::new(fastrand::Rng::with_seed(seed), interrupt.clone()),
         random: fastrand::Rng::with_seed(seed ^ u64::MAX),
         interrupt: interrupt.clone(),
@@ -72,10 +74,11 @@ pub(crate) fn run(args: &SoakArgs, interrupt: &Interrupt) -> Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_STATUS));
     }
     restart::end(&mut world);
-    let log = world.unusual_log_lines();
+    let log = world.switch.log();
     drop(world);
     restart::check_nothing_left(&ledger);
-    Ok(verdict(&ledger, &log))
+    soak.inspector.judge_kernel_memory(&ledger);
+    Ok(verdict(&ledger, &log, seed))
 }
 
 struct Soak {
@@ -138,15 +141,32 @@ fn phases_in(life: Duration) -> u32 {
     u32::try_from(wanted).unwrap_or(u32::MAX).max(PHASES_A_LIFE)
 }
 
-fn verdict(ledger: &Ledger, log: &[String]) -> ExitCode {
+fn verdict(ledger: &Ledger, log: &str, seed: u64) -> ExitCode {
     let findings = ledger.findings();
+    print_unusual(log);
     if findings.is_empty() {
         println!("\nVerdict: nothing found.");
         return ExitCode::SUCCESS;
     }
     println!("\nVerdict: {} finding(s)", findings.len());
     findings.iter().for_each(|finding| println!("  {finding}"));
-    println!("\nThe switch's log, without what is usual: {} lines", log.len());
-    log.iter().for_each(|line| println!("  {line}"));
+    keep(log, seed);
     ExitCode::FAILURE
+}
+
+/// Lines of the daemons' logs that neither a disturbance nor a start explains.
+fn print_unusual(log: &str) {
+    let is_unusual = |line: &&str| line.contains("panicked") || !line.contains(" INFO ");
+    let lines: Vec<&str> = log.lines().filter(is_unusual).collect();
+    println!("\nLines in the daemons' logs above INFO: {}", lines.len());
+    lines.iter().take(LOG_LINES_MAX).for_each(|line| println!("  {line}"));
+}
+
+/// The lab's directory is gone by now; what the daemons said may explain a finding.
+fn keep(log: &str, seed: u64) {
+    let path = std::env::temp_dir().join(format!("forebay-soak-{seed}.log"));
+    match std::fs::write(&path, log) {
+        Ok(()) => println!("The daemons' logs are kept in {}", path.display()),
+        Err(error) => println!("The daemons' logs could not be kept in {}: {error}", path.display()),
+    }
 }

@@ -115,21 +115,19 @@ pub(super) fn own_namespaces() -> usize {
     entries(Path::new("/run/netns")).iter().filter(|path| is_own(path)).count()
 }
 
-/// The machine's memory.
+/// The machine's memory, all programs' together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
     pub(super) available_kib: u64,
-    /// What the kernel took for itself and can't give back by dropping caches.
-    pub(super) kernel_kib: u64,
+    /// What the kernel took for itself and can't give back by dropping caches: SUnreclaim, VmallocUsed, Percpu.
+    pub(super) kernel_kib: [u64; 3],
 }
 
 /// The machine's memory at this moment.
 pub(super) fn memory() -> Memory {
     let text = read(Path::new("/proc/meminfo"));
-    Memory {
-        available_kib: field(&text, "MemAvailable:"),
-        kernel_kib: field(&text, "SUnreclaim:") + field(&text, "VmallocUsed:") + field(&text, "Percpu:"),
-    }
+    let kernel_kib = ["SUnreclaim:", "VmallocUsed:", "Percpu:"].map(|label| field(&text, label));
+    Memory { available_kib: field(&text, "MemAvailable:"), kernel_kib }
 }
 
 fn field(text: &str, label: &str) -> u64 {

@@ -93,13 +93,6 @@ impl World {
         let ports = self.client().ports()?;
         Ok(ports.iter().filter(|port| port.state == PortState::Up).count())
     }
-
-    /// Lines of the daemon's log, over all its lives, that neither churn nor a start explains.
-    pub(super) fn unusual_log_lines(&self) -> Vec<String> {
-        let log = self.switch.log();
-        let is_unusual = |line: &&str| line.contains("panicked") || !line.contains(" INFO ");
-        log.lines().filter(is_unusual).take(50).map(str::to_owned).collect()
-    }
 }
 
 fn make_host(lab: &mut Lab, number: u16) -> Result<Host> {
