@@ -209,6 +209,10 @@ pub struct PortCounters {
     pub forwarded_packets: u64,
     /// Packets that entered here and were given to every port of their VLAN.
     pub flooded_packets: u64,
+    /// Packets that entered here and whose source was not learned, because a limit was reached; they went on.
+    pub not_learned_packets: u64,
+    /// Packets that entered here with an unfinished L4 checksum, which was completed.
+    pub completed_checksums: u64,
     /// Packets that ended here.
     pub drops: Drops,
 }
@@ -221,6 +225,8 @@ impl AddAssign for PortCounters {
         self.tx_bytes += other.tx_bytes;
         self.forwarded_packets += other.forwarded_packets;
         self.flooded_packets += other.flooded_packets;
+        self.not_learned_packets += other.not_learned_packets;
+        self.completed_checksums += other.completed_checksums;
         self.drops += other.drops;
     }
 }
@@ -266,10 +272,12 @@ mod tests {
         let mut one =
             PortCounters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, ..Default::default() };
         (one.forwarded_packets, one.flooded_packets) = (5, 6);
+        (one.not_learned_packets, one.completed_checksums) = (7, 8);
         one.drops[DropReason::NoFrame] = 7;
         let total: PortCounters = [one, one].into_iter().sum();
         let values = [total.rx_packets, total.rx_bytes, total.tx_packets, total.tx_bytes];
         assert_eq!(values, [2, 4, 6, 8]);
         assert_eq!((total.forwarded_packets, total.flooded_packets, total.drops.total()), (10, 12, 14));
+        assert_eq!((total.not_learned_packets, total.completed_checksums), (14, 16));
     }
 }

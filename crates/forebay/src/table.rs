@@ -98,7 +98,7 @@ pub(crate) fn port(port: &PortShow) -> String {
     format!("{facts}\n{}", counters(&port.counters))
 }
 
-/// All counters of one port or of all; drops only where there were any.
+/// All counters of one port or of all; the rarer ones only where there were any.
 pub(crate) fn counters(counters: &PortCounters) -> String {
     let mut grid = Grid::new(&["counter", ">packets", ">bytes"]);
     let mut row = |name: &str, packets: u64, bytes: Option<u64>| {
@@ -112,6 +112,11 @@ pub(crate) fn counters(counters: &PortCounters) -> String {
     row("tx", counters.tx_packets, Some(counters.tx_bytes));
     row("forwarded", counters.forwarded_packets, None);
     row("flooded", counters.flooded_packets, None);
+    let notes =
+        [("not learned", counters.not_learned_packets), ("checksum completed", counters.completed_checksums)];
+    for (note, count) in notes.into_iter().filter(|(_, count)| *count > 0) {
+        row(note, count, None);
+    }
     for (reason, count) in counters.drops.iter().filter(|(_, count)| *count > 0) {
         row(&format!("drop {reason}"), count, None);
     }

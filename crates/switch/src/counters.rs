@@ -41,7 +41,7 @@ pub(crate) struct PortCell {
     /// Packets whose source address was not learned because a limit was reached.
     pub(crate) not_learned: Counter,
     /// Packets whose checksum was unfinished and was completed.
-    pub(crate) checksums_completed: Counter,
+    pub(crate) completed_checksums: Counter,
     pub(crate) drops: [Counter; DropReason::COUNT],
 }
 
@@ -58,6 +58,8 @@ impl PortCell {
         sum.tx_bytes += self.tx_bytes.get();
         sum.forwarded_packets += self.forwarded_packets.get();
         sum.flooded_packets += self.flooded_packets.get();
+        sum.not_learned_packets += self.not_learned.get();
+        sum.completed_checksums += self.completed_checksums.get();
         sum.drops += Drops::from_array(std::array::from_fn(|reason| self.drops[reason].get()));
     }
 }

@@ -64,13 +64,15 @@ impl Collector for Snapshot {
 impl Snapshot {
     fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&PortCounters) -> u64;
-        let fields: [(&str, &str, Field); 6] = [
+        let fields: [(&str, &str, Field); 8] = [
             ("port_rx_packets", "Packets that entered at the port, dropped ones included", |c| c.rx_packets),
             ("port_rx_bytes", "Bytes that entered at the port", |c| c.rx_bytes),
             ("port_tx_packets", "Packets that left at the port", |c| c.tx_packets),
             ("port_tx_bytes", "Bytes that left at the port", |c| c.tx_bytes),
             ("port_forwarded_packets", "Packets given to exactly one port", |c| c.forwarded_packets),
             ("port_flooded_packets", "Packets given to every port of their VLAN", |c| c.flooded_packets),
+            ("port_not_learned_packets", "Packets whose source was over a limit", |c| c.not_learned_packets),
+            ("port_completed_checksums", "L4 checksums that were completed", |c| c.completed_checksums),
         ];
         for (name, help, value) in fields {
             let ports = self.stats.ports.iter();

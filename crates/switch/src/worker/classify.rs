@@ -40,7 +40,7 @@ impl Worker {
         for index in 0..self.burst.len() {
             if self.classified[index].is_ok() {
                 let done = complete_checksum(&self.shared.arena, self.burst.packet_mut(index));
-                tally.checksums_completed += u64::from(matches!(done, Completion::Completed(_)));
+                tally.completed_checksums += u64::from(matches!(done, Completion::Completed(_)));
             }
         }
     }

@@ -9,7 +9,7 @@ use super::{Channel, Worker};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) not_learned: u64,
-    pub(super) checksums_completed: u64,
+    pub(super) completed_checksums: u64,
 }
 
 impl Worker {
@@ -34,7 +34,7 @@ impl Worker {
         cell.forwarded_packets.add(forwarded);
         cell.flooded_packets.add(flooded);
         cell.not_learned.add(tally.not_learned);
-        cell.checksums_completed.add(tally.checksums_completed);
+        cell.completed_checksums.add(tally.completed_checksums);
         for reason in DropReason::ALL {
             if drops[reason.index()] > 0 {
                 cell.drop(reason, drops[reason.index()]);
