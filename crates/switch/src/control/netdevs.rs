@@ -32,12 +32,15 @@ impl Control {
             let Some(port) = self.ports.get_mut(id) else { return false };
             return update(port, netdev);
         }
-        match self.port_waiting_for(&netdev.name) {
-            Some(id) => {
-                self.come_back(id, netdev);
+        let Some(id) = self.port_waiting_for(&netdev.name) else { return false };
+        // The event may be older than our own detaching: what it shows as a foreign program can be ours, long gone.
+        match link::by_index(netdev.ifindex) {
+            Ok(now) if now.name == netdev.name => {
+                self.come_back(id, now);
                 true
             }
-            None => false,
+            // Gone or renamed since: there is an event about that, too.
+            _ => false,
         }
     }
 
