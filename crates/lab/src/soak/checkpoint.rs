@@ -164,8 +164,12 @@ impl Inspector {
     /// Named namespaces and the log.
     fn machine(&self, world: &World, sheet: &mut Sheet) {
         sheet.same("named network namespaces", census::own_namespaces(), self.names);
-        let panics = world.switch.log().lines().filter(|line| line.contains("panicked")).count();
+        let log = world.switch.log();
+        let panics = log.lines().filter(|line| line.contains("panicked")).count();
+        let warnings = log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR ")).count();
         sheet.same("panics in the log", panics, 0);
+        // A netdev that goes again while its port is being attached is worth a warning, and no fault.
+        sheet.tell("warnings and errors in the log", warnings);
     }
 }
 
