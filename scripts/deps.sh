@@ -60,7 +60,7 @@ forbid_starting() {
 disable_services_of() {
     local package unit
     for package; do
-        for unit in $(dpkg -L "$package" 2>/dev/null | sed -n 's|.*/lib/systemd/system/\([^/@]*\.\(service\|socket\|timer\)\)$|\1|p'); do
+        for unit in $(dpkg -L "$package" 2>/dev/null | sed -nE 's,.*/lib/systemd/system/([^/@]*\.(service|socket|timer))$,\1,p'); do
             systemctl is-enabled --quiet "$unit" 2>/dev/null || continue
             systemctl --quiet disable "$unit" 2>/dev/null || continue
             echo "  $unit came with $package and is disabled; systemctl enable --now $unit would start it"
