@@ -62,6 +62,19 @@ fn namespaces(process: &Path) -> usize {
     entries(&process.join("task")).into_iter().filter_map(of).collect::<BTreeSet<_>>().len()
 }
 
+/// What each thread of a process is at: its name, state, processor time in ticks, and where in the kernel it is.
+pub(super) fn threads(pid: u32) -> Vec<String> {
+    let describe = |task: PathBuf| {
+        let (name, stat) = (read(&task.join("comm")), read(&task.join("stat")));
+        // The name is in parentheses and may hold spaces; behind it the state is the third field, times are 14 and 15.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let at = |field: usize| fields.get(field - 3).copied().unwrap_or("?");
+        let stack = read(&task.join("stack")).lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        format!("{} {} user {} kernel {}: {stack}", name.trim(), at(3), at(14), at(15))
+    };
+    entries(&PathBuf::from(format!("/proc/{pid}/task"))).into_iter().map(describe).collect()
+}
+
 /// Every descriptor of a BPF object names the object's id.
 fn bpf_held(process: &Path) -> Bpf {
     let mut held = Bpf::default();
@@ -154,6 +167,8 @@ mod tests {
         assert!(held.descriptors >= 3 && held.threads >= 1 && held.resident_kib > 0, "{held:?}");
         assert_eq!(held.namespaces, 1);
         assert_eq!(holdings(u32::MAX), Holdings::default());
+        let threads = threads(std::process::id());
+        assert!(threads.iter().any(|thread| thread.contains(" R user ")), "{threads:?}");
     }
 
     #[test]

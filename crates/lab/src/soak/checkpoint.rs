@@ -101,17 +101,21 @@ impl Inspector {
     }
 
     /// All ports are up, and every host reaches the next one over both families without a loss.
-    fn connectivity(&self, world: &World, sheet: &mut Sheet) {
+    fn connectivity(&self, world: &mut World, sheet: &mut Sheet) {
         let is_up = world.wait_all_up().is_ok();
         let up = world.ports_up().unwrap_or(0);
         sheet.check("ports up", up, world.hosts.len(), is_up);
         if !is_up {
             not_up(world).into_iter().for_each(|port| world.ledger.note(port));
         }
+        let before = world.client().stats().map(|stats| Reading::of(&stats));
         let failures = ping_ring(world);
         let wanted = 2 * world.hosts.len();
         sheet.check("pairs that ping without loss", wanted - failures.len(), wanted, failures.is_empty());
-        failures.into_iter().for_each(|failure| world.ledger.note(failure));
+        if !failures.is_empty() {
+            failures.iter().for_each(|failure| world.ledger.note(failure));
+            explain_losses(world, &before.unwrap_or_default());
+        }
     }
 
     /// Descriptors, threads, namespaces and BPF objects are as at the start, memory within its tolerance.
@@ -187,6 +191,16 @@ impl KernelMemory {
 
     fn first_and_last(&self) -> Option<(u64, u64)> {
         Some((self.0.first()?.1, self.0.last()?.1))
+    }
+}
+
+/// Where packets may have gone that hosts missed: what the switch dropped meanwhile, and what its threads are at.
+fn explain_losses(world: &mut World, before: &Reading) {
+    let threads = census::threads(world.switch.daemon().pid());
+    println!("  the daemon's threads: {}", threads.join("\n    "));
+    match world.client().stats() {
+        Ok(stats) => println!("  drops meanwhile: {:?}", Reading::of(&stats).since(before).drops()),
+        Err(error) => println!("  drops meanwhile are not known: {error}"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use forebay_lab::{PortKind, Result};
+use forebay_lab::{PortKind, Result, wait};
 
 use super::world::{STEADY, World};
 use crate::interrupt::Interrupt;
@@ -12,6 +12,8 @@ use crate::interrupt::Interrupt;
 const BATCH: usize = 8;
 /// The longest pause within and between disturbances.
 const PAUSE_MS: u64 = 120;
+/// Within which a netdev that was deleted can be made anew.
+const PLUG_LIMIT: Duration = Duration::from_secs(5);
 
 /// One kind of disturbance.
 type Act = fn(&mut Churn, &mut World, usize) -> Result<()>;
@@ -129,7 +131,9 @@ impl Churn {
     fn replug(&mut self, world: &mut World, host: usize) -> Result<()> {
         world.hosts.get(host).pull_out()?;
         self.pause();
-        world.hosts.get(host).plug_in(world.lab.switch())
+        // A program that is just being started holds a copy of every descriptor until it is executed, the tap's too.
+        let plug_in = || world.hosts.get(host).plug_in(world.lab.switch());
+        wait::until("the netdev to be made", PLUG_LIMIT, || plug_in().is_ok())
     }
 
     /// Taps stay: theirs is a descriptor of this process.
