@@ -89,7 +89,7 @@ impl Worker {
         let (ready, commander) = Ready::new()?;
         let mut channels = Vec::new();
         channels.resize_with(shared.max_ports, || None);
-        let worker = Self {
+        let mut worker = Self {
             index,
             topology: Cache::new(Arc::clone(&shared.topology)),
             channels,
@@ -105,12 +105,12 @@ impl Worker {
             started: shared.started,
             shared,
         };
+        worker.prime();
         Ok((worker, commander))
     }
 
     /// Serves ports until told to stop.
     pub(crate) fn run(mut self) {
-        self.prime();
         loop {
             let looked = Instant::now();
             let slept = self.wait();
