@@ -12,6 +12,10 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// Time iperf3 may take beyond the seconds it was asked to send.
 const GRACE: Duration = Duration::from_secs(15);
 
+/// What two sockets hold at most by the kernel's defaults (`tcp_wmem`, `tcp_rmem`). iperf3 stops to count when the
+/// sender has written all, so that this much of a transfer may be missing in its report.
+const UNREAD_BYTES: u64 = (4 + 32) << 20;
+
 /// A server in a host; ends when dropped.
 #[derive(Debug)]
 pub struct IperfServer {
@@ -54,6 +58,14 @@ impl IperfServer {
         let mut program = Background::start(command, &lab.path(&format!("iperf3-{}.log", host.name())))?;
         program.wait_for_output("Server listening", START_LIMIT)?;
         Ok(IperfServer { _program: program })
+    }
+}
+
+impl IperfReport {
+    /// Whether a transfer of so many bytes arrived, as far as iperf3 can tell.
+    #[must_use]
+    pub fn is_complete(&self, bytes: u64) -> bool {
+        self.received_bytes + UNREAD_BYTES >= bytes
     }
 }
 
