@@ -40,4 +40,18 @@ struct port_mark {
 	__u32 port_id;
 };
 
+/* Departures that a worker can write before it has them sent. */
+#define DEPARTURES_A_WORKER 64
+
+/* A packet to be sent, written by a worker. */
+struct departure {
+	__u32 ifindex;
+	__u16 length;
+	__u8 again;	/* not 0: send the packet before this one once more */
+	__u8 tag_bytes; /* VLAN tags, which the MTU does not count */
+	__s32 result;	/* 0, what the queue said (positive) or an errno (negative) */
+	__u32 reserved;
+	__u8 packet[2032];
+};
+
 #endif

@@ -42,6 +42,15 @@ struct {
 	__uint(max_entries, 1);
 } collector_tx SEC(".maps");
 
+/* Each worker's departures, one worker after the other, mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct departure);
+	__uint(max_entries, 1);
+} departures SEC(".maps");
+
 /* Set before loading; the only constant, so that it is the whole section. */
 const volatile struct settings settings = {};
 

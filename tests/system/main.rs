@@ -19,6 +19,7 @@ mod mtu;
 mod netdev;
 mod scale;
 mod services;
+mod transmit;
 mod vlan;
 mod wire;
 
@@ -32,6 +33,7 @@ fn main() {
     vlan::register(&mut suite);
     fdb::register(&mut suite);
     services::register(&mut suite);
+    transmit::register(&mut suite);
     hostile::register(&mut suite);
     netdev::register(&mut suite);
     scale::register(&mut suite);

@@ -45,6 +45,8 @@ pub struct WorkerStats {
     pub packets: u64,
     /// Copies handed to output ports; a packet flooded to three ports makes three.
     pub copies: u64,
+    /// Those of them that left by the departure program, in batches; the others left by a packet socket.
+    pub departed: u64,
     /// Times it went to sleep because nothing was ready.
     pub sleeps: u64,
     /// Nanoseconds not asleep.

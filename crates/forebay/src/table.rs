@@ -137,13 +137,15 @@ pub(crate) fn stats(stats: &StatsShow) -> String {
 }
 
 fn workers(stats: &StatsShow) -> String {
-    let mut grid = Grid::new(&[">worker", ">cpu", ">packets", ">copies", ">batches", ">sleeps", ">busy s"]);
+    let mut grid =
+        Grid::new(&[">worker", ">cpu", ">packets", ">copies", ">departed", ">batches", ">sleeps", ">busy s"]);
     for worker in &stats.workers {
         grid.row([
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
             worker.packets.to_string(),
             worker.copies.to_string(),
+            worker.departed.to_string(),
             worker.batches.to_string(),
             worker.sleeps.to_string(),
             format!("{}.{:03}", worker.busy_ns / 1_000_000_000, worker.busy_ns / 1_000_000 % 1000),

@@ -15,6 +15,8 @@ pub struct Datapath {
     ports: MapHandle,
     sockets: MapHandle,
     counters: CounterTable,
+    departures: MapHandle,
+    departure: OwnedFd,
     tcx_port: OwnedFd,
     xdp_port: OwnedFd,
     xdp_port_bound: Relocated,
@@ -53,6 +55,8 @@ impl Datapath {
             ports: object::map(&object, "ports")?,
             sockets: object::map(&object, "sockets")?,
             counters: CounterTable::map(object::map(&object, "counters")?, options.max_ports)?,
+            departures: object::map(&object, "departures")?,
+            departure: object::program(&object, "departure")?,
             tcx_port: object::program(&object, "tcx_port")?,
             xdp_port: object::program(&object, "xdp_port")?,
             xdp_port_bound,
@@ -71,6 +75,20 @@ impl Datapath {
         let map = object::map(&self._object._object, "collector_tx")?;
         map.update(&0u32.to_ne_bytes(), &collector_tx.to_ne_bytes(), MapFlags::ANY)
             .map_err(DatapathError::bpf("set the collector's transmit end"))
+    }
+
+    /// The program that sends packets on request.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn departure_program(&self) -> Result<OwnedFd, DatapathError> {
+        let what = "duplicate a program's descriptor";
+        self.departure.try_clone().map_err(|source| DatapathError::System { what, source })
+    }
+
+    /// What it sends: `DEPARTURES_A_WORKER` entries of `struct departure` a worker.
+    pub fn departure_memory(&self) -> BorrowedFd<'_> {
+        self.departures.as_fd()
     }
 
     /// Most ports; ids are below it.

@@ -39,6 +39,9 @@ impl PortConfig {
     }
 }
 
+/// `struct departure`s of one worker.
+pub(crate) const DEPARTURES_A_WORKER: u32 = 64;
+
 /// Words of `struct port_counters`.
 pub(crate) const COUNTER_WORDS: usize = 8;
 
@@ -82,6 +85,10 @@ mod tests {
                 vec![("port_id".into(), 0), ("queue".into(), 2), ("reserved".into(), 4)]
             )
         );
+        // crates/xsk/src/transmit/departures.rs has the other side.
+        let departure = ["ifindex", "length", "again", "tag_bytes", "result", "reserved", "packet"];
+        let departure = departure.map(str::to_owned).into_iter().zip([0, 4, 6, 7, 8, 12, 16]).collect();
+        assert_eq!(offsets(&btf, "departure"), (2048, departure));
         let (bytes, members) = offsets(&btf, "port_counters");
         assert_eq!(bytes, COUNTER_WORDS * 8);
         let names: Vec<_> = members.iter().map(|(name, at)| (name.as_str(), *at)).collect();

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramType};
 
 use crate::DatapathError;
-use crate::layout::Settings;
+use crate::layout::{DEPARTURES_A_WORKER, Settings};
 
 /// ELF wants its bytes aligned.
 #[repr(C, align(8))]
@@ -55,6 +55,7 @@ fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), Dat
         let entries = match name.as_str() {
             "ports" | "counters" => options.max_ports,
             "sockets" => options.max_ports * options.queues,
+            "departures" => DEPARTURES_A_WORKER * options.queues,
             "collector_tx" => 1,
             _ if name.ends_with(".rodata") => {
                 let bytes = settings.to_bytes();

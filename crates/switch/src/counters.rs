@@ -100,6 +100,7 @@ pub(crate) struct WorkerCell {
     pub(crate) batches: Counter,
     pub(crate) packets: Counter,
     pub(crate) copies: Counter,
+    pub(crate) departed: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) busy_ns: Counter,
     /// Frames in the worker's fill ring when it last looked.

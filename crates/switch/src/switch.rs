@@ -13,9 +13,10 @@ use forebay_control::pool::PoolShow;
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::stats::StatsShow;
 use forebay_control::{ApiError, SwitchControl};
+use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_pool::{Arena, FrameSize, Magazine, Pool};
-use forebay_xsk::QueueRings;
+use forebay_xsk::{Departures, QueueRings, Transmitter};
 
 use crate::SwitchError;
 use crate::collector::{Collector, CollectorOptions};
@@ -58,7 +59,7 @@ impl Switch {
         };
         let (collector, datapath, rings) = Collector::new(options, netns, &arena)?;
         let shared = Arc::new(shared(config, arena, Pool::new(free), workers));
-        let workers = start_workers(config, &shared, rings)?;
+        let workers = start_workers(config, &shared, &datapath, rings)?;
         let control = Control::new(config, shared, collector, datapath, workers);
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
@@ -105,17 +106,27 @@ fn seed() -> [u64; 2] {
 fn start_workers(
     config: &Config,
     shared: &Arc<Shared>,
+    datapath: &Datapath,
     rings: Vec<QueueRings>,
 ) -> Result<Vec<WorkerHandle>, SwitchError> {
     let mut handles = Vec::new();
     for (index, rings) in rings.into_iter().enumerate() {
         let magazine = Magazine::new(Arc::clone(&shared.pool));
         let level = magazine.level();
-        let (worker, commander) = Worker::new(index, Arc::clone(shared), rings.fill, magazine)?;
+        let transmitter = open_transmitter(datapath, index as u32)?;
+        let (worker, commander) = Worker::new(index, Arc::clone(shared), rings.fill, magazine, transmitter)?;
         let cpu = config.switch.cpus.get(index).copied();
         handles.push(WorkerHandle::spawn(index, cpu, worker, commander, level)?);
     }
     Ok(handles)
+}
+
+fn open_transmitter(datapath: &Datapath, worker: u32) -> Result<Transmitter, SwitchError> {
+    let opened = Departures::open(datapath.departure_program()?, datapath.departure_memory(), worker);
+    let departures = opened.inspect_err(|error| {
+        tracing::warn!(worker, %error, "packets leave one by one, which costs about twice as much");
+    });
+    Ok(Transmitter::open(departures.ok())?)
 }
 
 impl SwitchControl for Switch {

@@ -85,6 +85,7 @@ impl Worker {
         shared: Arc<Shared>,
         fill: FillRing,
         magazine: Magazine,
+        transmitter: Transmitter,
     ) -> Result<(Self, Commander), SwitchError> {
         let (ready, commander) = Ready::new()?;
         let mut channels = Vec::new();
@@ -96,7 +97,7 @@ impl Worker {
             ready,
             fill,
             magazine,
-            transmitter: Transmitter::open()?,
+            transmitter,
             burst: Burst::new(BUDGET),
             classified: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),

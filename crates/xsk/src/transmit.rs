@@ -1,34 +1,37 @@
-//! Sending to any port through one packet socket, many packets a system call.
+//! Sending to any port, many packets a system call.
 //!
-//! Measured to be the better way out for a switch of many ports (docs/transmit.md): the kernel copies while it is
-//! called, so a frame is free as soon as the call returns, one socket serves every netdev, and a flooded packet is
-//! one frame however many ports it goes to.
+//! A batch leaves by the cheapest of three ways (docs/transmit.md). In each the kernel copies while it is called, so a
+//! frame is free as soon as the call returns, all ports share the way, and a flooded packet is one frame however many
+//! ports it goes to.
 //!
-//! A second socket takes packets that the kernel is to cut: runs of TCP segments that leave as one ([`Joint`]). The
-//! first bypasses queueing disciplines, where the kernel cannot cut for a netdev that does not; the second does not.
+//! - Many packets of one protocol: one run of a BPF program, [`Departures`].
+//! - Few packets, or long ones: a packet socket and `sendmmsg`.
+//! - Runs of TCP segments for the kernel to cut ([`Joint`]): a second packet socket, whose packets carry offload headers.
+//!
+//! None goes around the ports' queueing disciplines: packets of one flow take now this way, now that, and must not
+//! overtake each other in a queue. Going around was measured to save nothing.
 //!
 //! A [`TxBatch`] borrows the burst whose frames it points into, so they cannot change or go before they are sent.
 
-use std::marker::PhantomData;
+mod departures;
+mod message;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, PacketSegments};
 
 use crate::{XskError, sys};
 
-/// Packets that one system call sends.
-const BATCH: usize = 64;
+pub use departures::Departures;
+use departures::bits;
+use message::{
+    ADDRESSES, Arrays, BATCH, GSO_TCPV4, GSO_TCPV6, Message, NEEDS_CHECKSUM, Offload, PIECES, Packet,
+};
+use message::{TAG, TCP_CHECKSUM};
+
 /// Pieces of one packet at most: its frames, with the addresses and a tag put apart in front, or a joint header.
 const PIECES_PER_PACKET: usize = 64;
 const _: () = assert!(PIECES_PER_PACKET > MAX_SEGMENTS_PER_PACKET + 2);
-/// Pieces of one batch.
-const PIECES: usize = BATCH * 8;
-/// Headers of a joint packet.
-const HEADER: usize = 160;
-/// Destination and source address of an Ethernet header.
-const ADDRESSES: usize = 12;
-/// An 802.1Q tag.
-const TAG: usize = 4;
 
 /// What happens to the outer VLAN tag on the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ pub enum TagEdit {
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxError {
-    /// Queue or socket buffer full (`EAGAIN`, `ENOBUFS`).
+    /// Queue, socket buffer or memory full (`EAGAIN`, `ENOBUFS`, `ENOMEM`).
     Full,
     /// Longer than the port's MTU (`EMSGSIZE`).
     TooBig,
@@ -59,7 +62,7 @@ pub enum TxError {
 impl TxError {
     fn from_errno(errno: Option<i32>) -> Self {
         match errno {
-            Some(libc::EAGAIN | libc::ENOBUFS) => Self::Full,
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Self::Full,
             Some(libc::EMSGSIZE) => Self::TooBig,
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Self::PortDown,
             _ => Self::Other,
@@ -96,45 +99,12 @@ pub struct Joint<'a> {
     pub skip_bytes: usize,
 }
 
-/// A packet socket, and the arrays that describe a batch to the kernel. Allocates only when it is made.
+/// The ways out, and the arrays that describe a batch to the kernel. Allocates only when it is made.
 pub struct Transmitter {
     socket: OwnedFd,
     cutting: OwnedFd,
+    departures: Option<Departures>,
     arrays: Box<Arrays>,
-}
-
-struct Arrays {
-    messages: [libc::mmsghdr; BATCH],
-    addresses: [libc::sockaddr_ll; BATCH],
-    pieces: [libc::iovec; PIECES],
-    tags: [[u8; TAG]; BATCH],
-    offloads: [Offload; BATCH],
-    headers: [[u8; HEADER]; BATCH],
-    sent: [Sent; BATCH],
-}
-
-/// `struct virtio_net_hdr`, include/uapi/linux/virtio_net.h; all zero for a packet as it is.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Offload {
-    flags: u8,
-    gso_type: u8,
-    header_len: u16,
-    gso_size: u16,
-    checksum_start: u16,
-    checksum_offset: u16,
-}
-
-const NEEDS_CHECKSUM: u8 = 1;
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
-/// Where the checksum lies in a TCP header.
-const TCP_CHECKSUM: u16 = 16;
-
-#[derive(Clone, Copy)]
-struct Sent {
-    token: u32,
-    len_bytes: u32,
 }
 
 // SAFETY: the raw pointers in the arrays are written and used within one `TxBatch`, which borrows the transmitter
@@ -142,31 +112,24 @@ struct Sent {
 unsafe impl Send for Transmitter {}
 
 impl Transmitter {
-    /// Opens the sockets in the calling thread's network namespace. They receive nothing.
+    /// Opens the sockets in the calling thread's network namespace. They receive nothing. Without `departures` every
+    /// packet goes through a socket.
     ///
     /// # Errors
     /// [`XskError::System`], usually for want of CAP_NET_RAW.
-    pub fn open() -> Result<Self, XskError> {
+    pub fn open(departures: Option<Departures>) -> Result<Self, XskError> {
         let (socket, cutting) = (open()?, open()?);
         let on: libc::c_int = 1;
-        sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &on, || {
-            "bypass the queueing disciplines".into()
-        })?;
         sys::set_option(cutting.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on, || {
             "send packets for the kernel to cut".into()
         })?;
-        // SAFETY: all-zero bytes are valid for these C structs of integers and pointers, and for our own integers.
-        let mut arrays: Box<Arrays> = unsafe { Box::new(std::mem::zeroed()) };
-        for address in &mut arrays.addresses {
-            address.sll_family = libc::AF_PACKET as u16;
-        }
-        Ok(Self { socket, cutting, arrays })
+        Ok(Self { socket, cutting, departures, arrays: Arrays::new() })
     }
 
     /// Begins a batch of packets whose frames lie in `arena`; packet path. Only a batch that says `with_joints` takes
     /// joint packets; it is a little slower for the others.
     pub fn batch<'a>(&'a mut self, arena: &'a Arena, with_joints: bool) -> TxBatch<'a> {
-        TxBatch { transmitter: self, arena, with_joints, queued: 0, pieces: 0, lives: PhantomData }
+        TxBatch { transmitter: self, arena, with_joints, queued: 0, pieces: 0, last: None }
     }
 }
 
@@ -191,7 +154,8 @@ pub struct TxBatch<'a> {
     with_joints: bool,
     queued: usize,
     pieces: usize,
-    lives: PhantomData<&'a [u8]>,
+    /// What was pushed last, to see that the next is the same for another port.
+    last: Option<(PacketSegments<'a>, TagEdit)>,
 }
 
 impl<'a> TxBatch<'a> {
@@ -208,6 +172,8 @@ impl<'a> TxBatch<'a> {
     /// both are bugs of the caller.
     #[inline]
     pub fn push(&mut self, packet: PacketSegments<'a>, edit: TagEdit, ifindex: u32, token: u32) {
+        let again = self.last.is_some_and(|(last, kept)| std::ptr::eq(last, packet) && kept == edit);
+        self.last = Some((packet, edit));
         let mut message = self.begin(Offload::default());
         let (first, rest) = packet.split_first().expect("a packet has a segment");
         let head = message.arena.bytes(&first.frame, first.offset, first.len);
@@ -216,6 +182,10 @@ impl<'a> TxBatch<'a> {
             TagEdit::Push(tag) => (Some(tag), ADDRESSES),
             TagEdit::Replace(tag) => (Some(tag), ADDRESSES + TAG),
             TagEdit::Pop => (None, ADDRESSES + TAG),
+        };
+        let ethertype = match tag {
+            Some([first, second, ..]) => [first, second],
+            None => ethertype(&head[rest_from.saturating_sub(ADDRESSES)..]),
         };
         if rest_from > 0 {
             message.add(&head[..ADDRESSES]);
@@ -228,7 +198,7 @@ impl<'a> TxBatch<'a> {
             message.add(message.arena.bytes(&segment.frame, segment.offset, segment.len));
         }
         let len_bytes = message.len_bytes;
-        self.end(ifindex, Sent { token, len_bytes });
+        self.end(ifindex, Packet { token, len_bytes, ethertype, again });
     }
 
     /// Queues the payloads of `packets` behind one header, for the kernel to cut; packet path.
@@ -260,7 +230,8 @@ impl<'a> TxBatch<'a> {
                 skip = 0;
             }
         }
-        self.end(ifindex, Sent { token, len_bytes: joint.wire_bytes });
+        self.last = None;
+        self.end(ifindex, Packet { token, len_bytes: joint.wire_bytes, ethertype: [0, 0], again: false });
     }
 
     /// Whether packets of `segments` frames in all fit into one joint packet.
@@ -280,36 +251,78 @@ impl<'a> TxBatch<'a> {
     }
 
     #[inline]
-    fn end(&mut self, ifindex: u32, sent: Sent) {
+    fn end(&mut self, ifindex: u32, packet: Packet) {
         let arrays = &mut *self.transmitter.arrays;
-        arrays.sent[self.queued] = sent;
+        arrays.packets[self.queued] = packet;
         arrays.addresses[self.queued].sll_ifindex = ifindex as i32;
         self.queued += 1;
     }
 
     /// Sends everything queued and reports each packet once; packet path. Never blocks.
-    pub fn flush(&mut self, mut report: impl FnMut(Outcome)) {
-        let mut next = 0;
-        while next < self.queued {
-            let (sent, error) = self.send_from(next);
-            for index in next..next + sent {
-                report(self.outcome(index, Ok(())));
+    ///
+    /// Packets of one protocol, and so those of one flow, leave in the order in which they were pushed. Says how many
+    /// were [`Departures`].
+    pub fn flush(&mut self, mut report: impl FnMut(Outcome)) -> u32 {
+        let queued = first_bits(self.queued);
+        let mut left = if self.with_joints { queued } else { self.depart(queued, &mut report) };
+        let departed = (queued & !left).count_ones();
+        while left != 0 {
+            let (start, run) =
+                (left.trailing_zeros() as usize, (left >> left.trailing_zeros()).trailing_ones());
+            self.send(start, start + run as usize, &mut report);
+            left &= !(first_bits(run as usize) << start);
+        }
+        (self.queued, self.pieces, self.last) = (0, 0, None);
+        departed
+    }
+
+    /// Sends by the departure program what is worth it: many packets of one protocol, as its carrier has one protocol
+    /// in a run. Says which packets are left.
+    fn depart(&mut self, queued: u64, report: &mut impl FnMut(Outcome)) -> u64 {
+        let Transmitter { departures: Some(departures), arrays, .. } = &mut *self.transmitter else {
+            return queued;
+        };
+        let (mut left, mut unseen) = (queued, queued);
+        while unseen != 0 {
+            let ethertype = arrays.packets[unseen.trailing_zeros() as usize].ethertype;
+            let alike = bits(unseen).filter(|index| arrays.packets[*index].ethertype == ethertype);
+            let group = alike.fold(0, |group, index| group | 1 << index);
+            unseen &= !group;
+            let is_worth = group.count_ones() >= departures::WORTH || ethertype == departures::SERVICE_TAG;
+            let fits = || bits(group).all(|index| Departures::takes(arrays.packets[index].len_bytes));
+            if !is_worth || !fits() || departures.send(arrays, group, ethertype).is_err() {
+                continue;
+            }
+            left &= !group;
+            for index in bits(group) {
+                report(arrays.packets[index].outcome(departures.result(index)));
+            }
+        }
+        left
+    }
+
+    /// Sends the messages from `next` up to `end` through the socket.
+    fn send(&mut self, mut next: usize, end: usize, report: &mut impl FnMut(Outcome)) {
+        while next < end {
+            let (sent, error) = self.send_some(next, end);
+            let packets = &self.transmitter.arrays.packets;
+            for packet in &packets[next..next + sent] {
+                report(packet.outcome(Ok(())));
             }
             next += sent;
             if let Some(error) = error {
-                report(self.outcome(next, Err(error)));
+                report(packets[next].outcome(Err(error)));
                 next += 1;
             }
         }
-        (self.queued, self.pieces) = (0, 0);
     }
 
     /// One system call. The kernel stops at the first packet it cannot send and says why only when that packet is
     /// the first of the call; so an error belongs to packet `next` and comes alone.
-    fn send_from(&mut self, next: usize) -> (usize, Option<TxError>) {
+    fn send_some(&mut self, next: usize, end: usize) -> (usize, Option<TxError>) {
         let Transmitter { socket, cutting, .. } = &*self.transmitter;
         let fd = if self.with_joints { cutting } else { socket }.as_raw_fd();
-        let messages = &mut self.transmitter.arrays.messages[next..self.queued];
+        let messages = &mut self.transmitter.arrays.messages[next..end];
         // SAFETY: every message in the slice was filled since the last flush: its name, pieces, tag and headers lie in the
         // boxed arrays, which do not move, and its bytes in frames that stay borrowed for 'a.
         let sent =
@@ -319,60 +332,24 @@ impl<'a> TxBatch<'a> {
             _ => (0, Some(TxError::from_errno(std::io::Error::last_os_error().raw_os_error()))),
         }
     }
-
-    fn outcome(&self, index: usize, result: Result<(), TxError>) -> Outcome {
-        let Sent { token, len_bytes } = self.transmitter.arrays.sent[index];
-        Outcome { token, len_bytes, result }
-    }
 }
 
-/// One message as its pieces are collected.
-struct Message<'m, 'a> {
-    arena: &'a Arena,
-    arrays: &'m mut Arrays,
-    index: usize,
-    pieces: &'m mut usize,
-    len_bytes: u32,
+/// The two bytes behind the addresses; zero where a packet is too short to have them.
+fn ethertype(head: &[u8]) -> [u8; 2] {
+    head.get(ADDRESSES..ADDRESSES + 2).map_or([0, 0], |bytes| [bytes[0], bytes[1]])
 }
 
-impl Message<'_, '_> {
-    #[inline]
-    fn start(&mut self, offload: Offload, with_joints: bool) {
-        let arrays = &mut *self.arrays;
-        let header = &mut arrays.messages[self.index].msg_hdr;
-        header.msg_name = std::ptr::from_mut(&mut arrays.addresses[self.index]).cast();
-        header.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
-        header.msg_iov = std::ptr::from_mut(&mut arrays.pieces[*self.pieces]);
-        header.msg_iovlen = 0;
-        if with_joints {
-            arrays.offloads[self.index] = offload;
-            let start = std::ptr::from_ref(&arrays.offloads[self.index]).cast();
-            self.add_at(start, size_of::<Offload>());
-        }
-    }
+/// A set of the numbers below `count`, of which there are at most 64.
+fn first_bits(count: usize) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - count as u32).unwrap_or(0)
+}
 
-    #[inline]
-    fn add(&mut self, bytes: &[u8]) {
-        self.add_at(bytes.as_ptr(), bytes.len());
-        self.len_bytes += bytes.len() as u32;
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    #[inline]
-    fn add_tag(&mut self, tag: [u8; TAG]) {
-        self.arrays.tags[self.index] = tag;
-        self.add_at(self.arrays.tags[self.index].as_ptr(), TAG);
-        self.len_bytes += TAG as u32;
-    }
-
-    fn add_header(&mut self, header: &[u8]) {
-        self.arrays.headers[self.index][..header.len()].copy_from_slice(header);
-        self.add_at(self.arrays.headers[self.index].as_ptr(), header.len());
-    }
-
-    #[inline]
-    fn add_at(&mut self, start: *const u8, len: usize) {
-        self.arrays.pieces[*self.pieces] = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
-        *self.pieces += 1;
-        self.arrays.messages[self.index].msg_hdr.msg_iovlen += 1;
+    #[test]
+    fn the_first_bits_are_as_many_as_asked_for() {
+        assert_eq!([0, 1, 5, 64].map(first_bits), [0, 1, 0b11111, u64::MAX]);
     }
 }

@@ -98,6 +98,7 @@ impl Control {
                 batches: cell.batches.get(),
                 packets: cell.packets.get(),
                 copies: cell.copies.get(),
+                departed: cell.departed.get(),
                 sleeps: cell.sleeps.get(),
                 busy_ns: cell.busy_ns.get(),
             })

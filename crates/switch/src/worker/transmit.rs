@@ -21,6 +21,7 @@ impl Worker {
             topology,
             worker: self.index,
             copies: 0,
+            departed: 0,
         };
         let mut runs = self.runs.iter().peekable();
         let mut index = 0;
@@ -39,8 +40,10 @@ impl Worker {
             index += joint.map_or(1, |joint| joint.run.segments() as usize);
         }
         out.flush();
-        let copies = out.copies;
-        self.shared.worker_cell(self.index).copies.add(copies);
+        let (copies, departed) = (out.copies, out.departed);
+        let cell = self.shared.worker_cell(self.index);
+        cell.copies.add(copies);
+        cell.departed.add(departed);
     }
 }
 
@@ -51,6 +54,7 @@ struct Out<'a> {
     topology: &'a Topology,
     worker: usize,
     copies: u64,
+    departed: u64,
 }
 
 impl<'a> Out<'a> {
@@ -101,12 +105,13 @@ impl<'a> Out<'a> {
 
     fn flush(&mut self) {
         let (topology, worker) = (self.topology, self.worker);
-        self.batch.flush(|outcome| {
+        let departed = self.batch.flush(|outcome| {
             let (port, packets) = (outcome.token as u16, outcome.token >> 16);
             if let Some(port) = topology.port(PortId(port)) {
                 count(port.cells.of(worker), outcome, u64::from(packets));
             }
         });
+        self.departed += u64::from(departed);
     }
 }
 

@@ -4,6 +4,7 @@ use crate::Sender;
 use crate::gso::GsoSender;
 use crate::measure::{Cpu, Sample};
 use crate::packet::PacketSender;
+use crate::program::ProgramSender;
 use crate::report;
 use crate::world::World;
 use crate::xdp::{CHUNKS, Route, XdpSender};
@@ -89,6 +90,8 @@ pub(crate) fn forwarding(setting: &Setting<'_>) {
     let mut field = Field::default();
     field.add("(a) sendmmsg", packet(), &[64, 1, 8, 32]);
     field.add("(a) without bypass", packet().through_qdisc(), &[64]);
+    let programmed = ProgramSender::new(world, setting.outputs(), frame_bytes);
+    field.add("(e) program", programmed, &[64, 1, 4, 8, 32]);
     if ports <= MAX_DIRECT {
         field.add("(b) XSK TX", XdpSender::direct(world, ports, frame_bytes), &[32, 64, 256]);
     }
@@ -103,6 +106,8 @@ pub(crate) fn flooding(setting: &Setting<'_>) {
     println!("### One {frame_bytes}-byte frame to {ports} ports, counted in copies\n");
     let mut field = Field::default();
     field.add("(a) sendmmsg", PacketSender::new(setting.outputs(), frame_bytes, ports), &[64]);
+    let programmed = ProgramSender::new(world, setting.outputs(), frame_bytes);
+    field.add("(e) program", programmed, &[64]);
     let copied = XdpSender::relayed(world, 0, ports, frame_bytes, Route::Tagged).copying_payload();
     field.add("(c) relay, copies by us", copied, &[64]);
     let cloned = XdpSender::relayed(world, 1, ports, frame_bytes, Route::TaggedFlood);

@@ -6,6 +6,7 @@
 //!   (b) AF_XDP TX ring of the port ────────────► port
 //!   (c) AF_XDP TX ring of a relay ══ veth ══► tcx: tag names the port ──► port
 //!   (d) packet socket, many TCP segments a send ► port
+//!   (e) BPF program run by us: memory both have mapped ► port
 //! ```
 //!
 //! All of it happens in two network namespaces that end with the process. The candidates take turns in rounds, one
@@ -16,6 +17,7 @@ mod experiment;
 mod gso;
 mod measure;
 mod packet;
+mod program;
 mod report;
 mod world;
 mod xdp;

@@ -32,7 +32,7 @@ impl PacketSender {
             arena.bytes_mut(&mut frame, 256, frame_bytes).copy_from_slice(&crate::frame(frame_bytes));
             burst.push(Segment { frame, offset: 256, len: frame_bytes }, true);
         }
-        let transmitter = Transmitter::open().expect("root may open a packet socket");
+        let transmitter = Transmitter::open(None).expect("root may open a packet socket");
         PacketSender { transmitter, arena, burst, ports: ports.to_vec(), copies }
     }
 

@@ -16,6 +16,9 @@
 static void *(*const map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const redirect)(__u32 ifindex, __u64 flags) = (void *)BPF_FUNC_redirect;
 static long (*const clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) = (void *)BPF_FUNC_clone_redirect;
+static long (*const change_tail)(struct __sk_buff *skb, __u32 length, __u64 flags) = (void *)BPF_FUNC_skb_change_tail;
+static long (*const store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 length,
+				 __u64 flags) = (void *)BPF_FUNC_skb_store_bytes;
 static long (*const vlan_pop)(struct __sk_buff *skb) = (void *)BPF_FUNC_skb_vlan_pop;
 
 struct counted {
@@ -37,6 +40,25 @@ struct {
 	__u32 *key;
 	__u32 *value;
 } outputs SEC(".maps");
+
+/* Packets that user space has written for the program below. */
+#define SLOTS 64
+#define SLOT_BYTES 2048
+
+struct slot {
+	__u32 ifindex;
+	__u32 length;
+	__s64 result;
+	__u8 packet[SLOT_BYTES - 16];
+};
+
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*max_entries)[SLOTS];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	__u32 *key;
+	struct slot *value;
+} slots SEC(".maps");
 
 static __attribute__((always_inline)) void count(__u64 packets, __u64 bytes)
 {
@@ -93,6 +115,31 @@ int relay(struct __sk_buff *skb)
 	}
 	ifindex = map_lookup(&outputs, &port);
 	return ifindex ? redirect(*ifindex, 0) : DROP;
+}
+
+/* Candidate (e): user space runs this on a packet of its own, which carries each of the written ones in turn. */
+SEC("tc")
+int send_slots(struct __sk_buff *skb)
+{
+	__u32 count = skb->cb[0];
+
+	for (__u32 number = 0; number < SLOTS && number < count; number++) {
+		__u32 key = number;
+		struct slot *slot = map_lookup(&slots, &key);
+		__u32 length;
+
+		if (!slot)
+			break;
+		length = slot->length;
+		if (length < 14 || length > sizeof(slot->packet))
+			continue;
+		slot->result = -1;
+		if (skb->len != length && change_tail(skb, length, 0))
+			continue;
+		if (!store_bytes(skb, 0, slot->packet, length, 0))
+			slot->result = clone_redirect(skb, slot->ifindex, 0);
+	}
+	return 0;
 }
 
 char licence[] SEC("license") = "Dual BSD/GPL";

@@ -98,7 +98,12 @@ impl World {
             .expect("ports are fewer than the map's 1024 entries");
     }
 
-    fn program(&self, name: &str) -> OwnedFd {
+    pub(crate) fn map(&self, name: &str) -> OwnedFd {
+        let map = self.object.maps().find(|map| map.name() == name).expect("the object has it");
+        map.as_fd().try_clone_to_owned().expect("a descriptor is left")
+    }
+
+    pub(crate) fn program(&self, name: &str) -> OwnedFd {
         let program = self.object.progs().find(|program| program.name() == name).expect("the object has it");
         program.as_fd().try_clone_to_owned().expect("a descriptor is left")
     }
