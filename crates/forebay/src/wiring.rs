@@ -32,6 +32,9 @@ pub enum StartError {
 /// What is missing, and what to do.
 pub fn start_switch(config: &Config) -> Result<Arc<dyn SwitchControl>, StartError> {
     privileges::check()?;
+    if ShortGracePeriods::recover() {
+        tracing::info!("switched rcu_expedited off again, which a process that was killed had left on");
+    }
     let netns = PrivateNetns::new("collector")?;
     netns.run(privileges::keep_for_running)?;
     privileges::keep_for_running()?;

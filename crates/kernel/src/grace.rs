@@ -4,10 +4,15 @@
 //! that a thousand ports wait a thousand times one after the other: measured 14 ms each at 250 Hz. The kernel can end
 //! grace periods in microseconds by interrupting the CPUs instead of waiting for their ticks.
 
+use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SWITCH: &str = "/sys/kernel/rcu_expedited";
+
+/// While a process of ours has switched them on, its process id: a process that was killed could not put them back.
+const OWNER: &str = "/run/forebay-rcu-expedited.pid";
 
 /// Waits until every kernel program that ran when this was called has ended; some milliseconds.
 pub fn grace_period() {
@@ -30,8 +35,7 @@ pub struct ShortGracePeriods {
 impl ShortGracePeriods {
     /// Switches them on, unless they are.
     pub fn begin() -> Self {
-        let off = std::fs::read_to_string(SWITCH).is_ok_and(|value| value.trim() == "0");
-        let put_back = off && write(b"1");
+        let put_back = switch_on(Path::new(SWITCH), Path::new(OWNER));
         SWITCHED_ON.fetch_or(put_back, Ordering::AcqRel);
         Self { put_back }
     }
@@ -39,8 +43,13 @@ impl ShortGracePeriods {
     /// For a process that ends without dropping what it has: puts the switch back, if it is on because of us.
     pub fn put_back() {
         if SWITCHED_ON.swap(false, Ordering::AcqRel) {
-            write(b"0");
+            switch_off(Path::new(SWITCH), Path::new(OWNER));
         }
+    }
+
+    /// Puts the switch back for a process that was killed before it could. Says whether there was one.
+    pub fn recover() -> bool {
+        recover(Path::new(SWITCH), Path::new(OWNER))
     }
 }
 
@@ -52,7 +61,100 @@ impl Drop for ShortGracePeriods {
     }
 }
 
-fn write(value: &[u8]) -> bool {
-    let file = std::fs::File::options().write(true).open(SWITCH);
+/// The owner is named first, so that there is no moment in which the switch is on and nobody knows why.
+fn switch_on(switch: &Path, owner: &Path) -> bool {
+    if fs::read_to_string(switch).is_ok_and(|value| value.trim() == "0")
+        && fs::write(owner, std::process::id().to_string()).is_ok()
+    {
+        if write(switch, b"1") {
+            return true;
+        }
+        let _ = fs::remove_file(owner);
+    }
+    false
+}
+
+fn switch_off(switch: &Path, owner: &Path) {
+    write(switch, b"0");
+    let _ = fs::remove_file(owner);
+}
+
+fn recover(switch: &Path, owner: &Path) -> bool {
+    let Ok(pid) = fs::read_to_string(owner) else { return false };
+    if Path::new("/proc").join(pid.trim()).join("stat").exists() {
+        return false;
+    }
+    switch_off(switch, owner);
+    true
+}
+
+fn write(switch: &Path, value: &[u8]) -> bool {
+    let file = fs::File::options().write(true).truncate(true).open(switch);
     file.and_then(|mut file| file.write_all(value)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A switch and an owner's file in a folder of the test's own.
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(test: &str, value: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("forebay-grace-{test}-{}", std::process::id()));
+            fs::create_dir_all(&folder).expect("a temporary folder");
+            let files = Self(folder);
+            fs::write(files.switch(), value).expect("a temporary file");
+            files
+        }
+
+        fn switch(&self) -> PathBuf {
+            self.0.join("switch")
+        }
+
+        fn owner(&self) -> PathBuf {
+            self.0.join("owner")
+        }
+
+        fn value(&self) -> String {
+            fs::read_to_string(self.switch()).expect("it was written")
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_switched_on_is_switched_off() {
+        let files = Files::new("off", "0\n");
+        assert!(switch_on(&files.switch(), &files.owner()));
+        assert_eq!(files.value(), "1");
+        assert!(!recover(&files.switch(), &files.owner()), "its owner lives");
+        switch_off(&files.switch(), &files.owner());
+        assert_eq!((files.value().as_str(), files.owner().exists()), ("0", false));
+    }
+
+    #[test]
+    fn what_was_on_already_stays() {
+        let files = Files::new("on", "1\n");
+        assert!(!switch_on(&files.switch(), &files.owner()));
+        assert!(!recover(&files.switch(), &files.owner()));
+        assert_eq!((files.value().as_str(), files.owner().exists()), ("1\n", false));
+    }
+
+    #[test]
+    fn what_a_killed_process_left_on_is_switched_off() {
+        let files = Files::new("killed", "1\n");
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        child.wait().expect("it ends");
+        fs::write(files.owner(), child.id().to_string()).expect("a temporary file");
+        assert!(recover(&files.switch(), &files.owner()));
+        assert_eq!((files.value().as_str(), files.owner().exists()), ("0", false));
+    }
 }

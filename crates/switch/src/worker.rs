@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   receive ─► classify ─► decide ─► transmit ─► complete ─► refill
-//!   RX ring    headers,    FDB,      packet      counters    frames back to
-//!   to burst   VLAN        verdicts  socket                  the fill ring
+//!   RX ring    headers,    FDB,      many a      counters    frames back to
+//!   to burst   VLAN        verdicts  call                    the fill ring
 //! ```
 //!
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
