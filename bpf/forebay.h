@@ -16,6 +16,8 @@
 struct settings {
 	__u32 collector_ifindex; /* its transmit end */
 	__u32 collector_queues;
+	__u32 frame_payload; /* bytes of a packet that one frame holds */
+	__u32 reserved;
 };
 
 /* How a port's programs treat what comes in; keyed by interface index. */
@@ -31,7 +33,33 @@ struct port_counters {
 	__u64 collected_packets; /* reached the collector's program */
 	__u64 unclaimed_packets; /* collected, but no socket for the port */
 	__u64 refused_packets;	 /* the port's program could not hand over */
-	__u64 reserved[4];	 /* a whole cache line a port */
+	__u64 over_threshold_packets; /* the port held its share of the pool */
+	__u64 reserved[3];	 /* a whole cache line a port */
+};
+
+/*
+ * What one RX ring holds of the pool, in frames: taken - settled. The port's
+ * program takes; the ring's worker settles, by what it finds in the ring. Both
+ * only ever grow, and may wrap. A cache line for each side.
+ */
+struct ring_account {
+	__u64 taken;
+	__u64 reserved_taken[7];
+	__u64 settled;
+	__u32 depth;   /* entries of the ring */
+	__u32 reserve; /* frames it may hold whatever its threshold says */
+	__u32 th;      /* devlink-sb's, 3 to 16: alpha = 2^(th - 10); 0: `limit` */
+	__u32 limit;   /* frames, whatever others hold */
+	__u64 reserved_settled[5];
+};
+
+/* The sum of all rings, and how much they may hold together. */
+struct pool_account {
+	__u64 taken;
+	__u64 reserved_taken[7];
+	__u64 settled;
+	__u64 size;
+	__u64 reserved_settled[6];
 };
 
 /* Lies below a packet on its way from an XDP port to the collector. */

@@ -42,6 +42,24 @@ struct {
 	__uint(max_entries, 1);
 } collector_tx SEC(".maps");
 
+/* Port id times queues plus queue -> what that ring holds, mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct ring_account);
+	__uint(max_entries, 1);
+} ring_accounts SEC(".maps");
+
+/* Entry 0: what all rings hold, mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct pool_account);
+	__uint(max_entries, 1);
+} pool_account SEC(".maps");
+
 /* Each worker's departures, one worker after the other, mapped into the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -57,6 +75,12 @@ const volatile struct settings settings = {};
 static __always_inline struct port_counters *counters_of(__u32 port_id)
 {
 	return bpf_map_lookup_elem(&counters, &port_id);
+}
+
+/* Frames for so many packets of a length. */
+static __always_inline __u32 frames_for(__u32 packets, __u32 length)
+{
+	return packets * ((length + settings.frame_payload - 1) / settings.frame_payload);
 }
 
 static __always_inline void add(__u64 *counter, __u64 packets)

@@ -8,13 +8,15 @@
  * transmit end has its offloads off, so the kernel segments it and completes
  * its checksum on the way.
  */
-#include "maps.h"
+#include "account.h"
 
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/pkt_cls.h>
 
 #define MAX_VLAN_TAGS 4
+/* What headers of a cut packet take at most, about; they count towards its frames. */
+#define HEADERS_GUESS 128
 
 struct vlan_header {
 	__be16 tci;
@@ -97,7 +99,7 @@ int tcx_port(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	struct port_counters *counted;
 	struct port_config *port;
-	__u32 packets, socket;
+	__u32 packets, socket, length;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
@@ -111,7 +113,12 @@ int tcx_port(struct __sk_buff *skb)
 	if (!counted || !bpf_map_lookup_elem(&sockets, &socket))
 		return TC_ACT_UNSPEC;
 	packets = wire_packets(skb);
+	length = skb->gso_size ? skb->gso_size + HEADERS_GUESS : skb->len;
 	add(&counted->offered_packets, packets);
+	if (!take_frames(socket, frames_for(packets, length))) {
+		add(&counted->over_threshold_packets, packets);
+		return TC_ACT_SHOT;
+	}
 	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), port->port_id)) {
 		add(&counted->refused_packets, packets);
 		return TC_ACT_SHOT;

@@ -6,7 +6,7 @@
  * needs a program that is bound to the netdev. The other variant is for netdevs
  * that cannot tell (they leave tags in the frame).
  */
-#include "maps.h"
+#include "account.h"
 
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -56,6 +56,7 @@ static __always_inline int to_collector(struct xdp_md *ctx, int device_bound)
 	struct port_config *port;
 	__be16 protocol = 0; /* the verifier wants them written: no CAP_PERFMON here */
 	__u16 tci = 0;
+	__u32 ring;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
@@ -64,6 +65,13 @@ static __always_inline int to_collector(struct xdp_md *ctx, int device_bound)
 	if (!counted)
 		return XDP_PASS;
 	add(&counted->offered_packets, 1);
+	/* A veth's redirected frame arrives on the queue of the CPU that sent it (veth_select_rxq, Linux 6.12). */
+	ring = port->port_id * settings.collector_queues +
+	       bpf_get_smp_processor_id() % settings.collector_queues;
+	if (!take_frames(ring, frames_for(1, bpf_xdp_get_buff_len(ctx)))) {
+		add(&counted->over_threshold_packets, 1);
+		return XDP_DROP;
+	}
 	if (device_bound && !bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci) &&
 	    insert_tag(ctx, protocol, tci))
 		goto refuse;

@@ -54,6 +54,7 @@ fn assert_all_counted(counted: &Oracle, sent: u64) {
         "no_destination",
         "flood_limited",
         "vlan_not_allowed",
+        "over_threshold",
         "rx_ring_full",
         "collector_full",
         "no_frame",

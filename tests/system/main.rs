@@ -17,6 +17,7 @@ mod hostile;
 mod mixed;
 mod mtu;
 mod netdev;
+mod pool;
 mod scale;
 mod services;
 mod transmit;
@@ -35,6 +36,7 @@ fn main() {
     services::register(&mut suite);
     transmit::register(&mut suite);
     hostile::register(&mut suite);
+    pool::register(&mut suite);
     netdev::register(&mut suite);
     scale::register(&mut suite);
     faults::register(&mut suite);

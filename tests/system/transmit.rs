@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use forebay_lab::frame::{self, BROADCAST, Frame, TPID_C, TPID_S};
-use forebay_lab::{Host, Lab, Result, wait};
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use forebay_lab::{Host, Lab, Result};
 
-use crate::bed::{Bed, Oracle};
+use crate::bed::{Bed, Oracle, while_stopped};
 use crate::harness::{Outcome, Subject, Suite};
 use crate::wire::Wire;
 
@@ -52,25 +50,15 @@ fn burst(
     expected: usize,
     meanwhile: impl FnOnce(&Lab) -> Result<()>,
 ) -> Result<(Vec<Vec<u8>>, Oracle)> {
-    let pid = Pid::from_raw(bed.forebay().daemon().pid().cast_signed());
-    let signal = move |signal| nix::sys::signal::kill(pid, signal).expect("the daemon runs");
+    let pid = bed.forebay().daemon().pid();
     bed.watch(|lab| {
-        signal(Signal::SIGSTOP);
-        wait::until("every thread of the switch to stop", ARRIVAL_LIMIT, || is_stopped(pid))?;
-        let sent =
-            frames.iter().try_for_each(|bytes| wire.socket(0).send(bytes)).and_then(|()| meanwhile(lab));
-        signal(Signal::SIGCONT);
-        sent?;
+        while_stopped(pid, || {
+            frames.iter().try_for_each(|bytes| wire.socket(0).send(bytes))?;
+            meanwhile(lab)
+        })?;
         let marks: Vec<_> = frames.iter().map(|bytes| frame::mark_of(bytes)).collect();
         wire.socket(to).collect(expected, ARRIVAL_LIMIT, |bytes| marks.contains(&frame::mark_of(bytes)))
     })
-}
-
-/// Whether every thread of a process is in state T (proc_pid_stat(5)): a signal takes a while to reach them all.
-fn is_stopped(pid: Pid) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
-    let mut stats = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("stat")));
-    stats.all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
 }
 
 /// Sorted, so that only frames of one protocol keep their order.

@@ -4,7 +4,7 @@ use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::EswitchShow;
 use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
-use crate::pool::PoolShow;
+use crate::pool::{PoolPort, PoolPortSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use crate::stats::StatsShow;
 
@@ -63,6 +63,12 @@ pub trait SwitchControl: Send + Sync {
 
     /// The pool.
     fn pool(&self) -> PoolShow;
+
+    /// Changes a port's part in the pool and shows it as it is then.
+    ///
+    /// # Errors
+    /// No such port, or a value it can't have.
+    fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError>;
 
     /// The switch as a whole.
     fn eswitch(&self) -> EswitchShow;

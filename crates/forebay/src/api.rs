@@ -10,6 +10,7 @@ mod fdb;
 pub mod fuzz_check;
 mod metrics;
 pub mod openapi;
+mod pool;
 mod ports;
 pub mod server;
 mod show;
@@ -114,7 +115,8 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(fdb::delete))
         .routes(routes!(fdb::flush))
         .routes(routes!(show::stats))
-        .routes(routes!(show::pool))
+        .routes(routes!(pool::show))
+        .routes(routes!(pool::set_port))
         .routes(routes!(show::eswitch))
         .routes(routes!(show::doctor))
         .routes(routes!(show::openapi))

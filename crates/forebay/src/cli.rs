@@ -228,6 +228,25 @@ pub struct StatsArgs {
 pub enum PoolCommand {
     /// Show how much memory there is and who holds it
     Show(Json),
+    /// Change how much of it a port may hold
+    Set(PoolSetArgs),
+}
+
+/// Arguments of `pool set`.
+#[derive(Debug, Args)]
+pub struct PoolSetArgs {
+    /// The port's name
+    #[arg(value_name = "PORT")]
+    pub name: String,
+    /// Dynamic threshold: 2^(TH-10) times what is free, TH from 3 to 16
+    #[arg(long, value_name = "TH", conflicts_with = "static_bytes")]
+    pub th: Option<u8>,
+    /// Static threshold in bytes
+    #[arg(long = "static", value_name = "BYTES")]
+    pub static_bytes: Option<u64>,
+    /// Frames it may hold whatever its threshold says
+    #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes"])]
+    pub reserve: Option<u32>,
 }
 
 /// `forebay eswitch`

@@ -2,6 +2,7 @@
 
 mod fdb;
 mod generate;
+mod pool;
 mod port;
 mod show;
 
@@ -51,7 +52,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Port(command) => port::run(&client, command),
         Command::Fdb(command) => fdb::run(&client, command),
         Command::Stats(args) => show::stats(&client, &args),
-        Command::Pool(command) => show::pool(&client, &command),
+        Command::Pool(command) => pool::run(&client, &command),
         Command::Eswitch(command) => show::eswitch(&client, &command),
         Command::Doctor(json) => show::doctor(json),
         Command::Completions { shell } => generate::completions(shell),

@@ -192,14 +192,28 @@ pub(crate) fn pool(pool: &PoolShow) -> String {
         ("free", pool.frames_free.to_string()),
         ("posted", pool.frames_posted.to_string()),
         ("held", pool.frames_held.to_string()),
+        ("for ports", pool.frames_shared.to_string()),
         ("pool memory", mebibytes(pool.bytes_total)),
         ("kernel memory", mebibytes(pool.kernel_bytes)),
     ]);
-    let mut grid = Grid::new(&["port", ">used", ">max", ">drop no_frame", ">drop rx_ring_full"]);
+    let mut grid = Grid::new(&[
+        "port",
+        ">used",
+        ">max",
+        "threshold",
+        ">reserve",
+        ">limit",
+        ">drop over_threshold",
+        ">drop no_frame",
+        ">drop rx_ring_full",
+    ]);
     for port in &pool.ports {
-        let numbers = [port.used, port.max, port.drops_no_frame, port.drops_rx_ring_full];
-        let [used, max, no_frame, ring_full] = numbers.map(|number| number.to_string());
-        grid.row([port.name.clone(), used, max, no_frame, ring_full]);
+        let drops = [port.drops_over_threshold, port.drops_no_frame, port.drops_rx_ring_full];
+        let [over_threshold, no_frame, ring_full] = drops.map(|number| number.to_string());
+        let [used, max, limit] = [port.used, port.max, port.limit].map(|number| number.to_string());
+        let (threshold, reserve) = (port.threshold.to_string(), port.reserve.to_string());
+        let name = port.name.clone();
+        grid.row([name, used, max, threshold, reserve, limit, over_threshold, no_frame, ring_full]);
     }
     format!("{facts}\n{}", grid.finish())
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_control::config::Settings;
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
-use forebay_control::pool::PoolShow;
+use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
 use forebay_control::port::{
     AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
     PortSpec, PortState,
@@ -192,6 +192,17 @@ impl SwitchControl for MemorySwitch {
 
     fn pool(&self) -> PoolShow {
         PoolShow { frame_size: 2048, frames_total: 16384, frames_free: 16384, ..PoolShow::default() }
+    }
+
+    fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
+        self.port_show(name)?;
+        let PoolPortSet { threshold, reserve } = change;
+        Ok(PoolPort {
+            name: name.to_owned(),
+            threshold: threshold.unwrap_or_default(),
+            reserve: reserve.unwrap_or_default(),
+            ..PoolPort::default()
+        })
     }
 
     fn eswitch(&self) -> EswitchShow {

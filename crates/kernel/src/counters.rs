@@ -20,6 +20,8 @@ pub struct KernelCounters {
     pub unclaimed_packets: u64,
     /// Could not be handed over by the port's program.
     pub refused_packets: u64,
+    /// Not handed over because the port held its share of the pool.
+    pub over_threshold_packets: u64,
 }
 
 impl KernelCounters {
@@ -30,6 +32,7 @@ impl KernelCounters {
             collected_packets: self.collected_packets.wrapping_sub(earlier.collected_packets),
             unclaimed_packets: self.unclaimed_packets.wrapping_sub(earlier.unclaimed_packets),
             refused_packets: self.refused_packets.wrapping_sub(earlier.refused_packets),
+            over_threshold_packets: self.over_threshold_packets.wrapping_sub(earlier.over_threshold_packets),
         }
     }
 }
@@ -79,6 +82,7 @@ impl CounterTable {
         // The later stage is read first, so that a packet in between is seen as on its way and never as too many.
         let (unclaimed_packets, collected_packets) = (word(2), word(1));
         KernelCounters {
+            over_threshold_packets: word(4),
             refused_packets: word(3),
             unclaimed_packets,
             collected_packets,

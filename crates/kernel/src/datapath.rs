@@ -1,9 +1,11 @@
 //! The loaded kernel side of the switch: its maps, and what attaches a port to it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
+use crate::accounts::{Accounts, RingAccount};
 use crate::counters::CounterTable;
 use crate::layout::PortConfig;
 use crate::link::{self, NetdevLink, Relocated};
@@ -15,6 +17,7 @@ pub struct Datapath {
     ports: MapHandle,
     sockets: MapHandle,
     counters: CounterTable,
+    accounts: Arc<Accounts>,
     departures: MapHandle,
     departure: OwnedFd,
     tcx_port: OwnedFd,
@@ -55,6 +58,11 @@ impl Datapath {
             ports: object::map(&object, "ports")?,
             sockets: object::map(&object, "sockets")?,
             counters: CounterTable::map(object::map(&object, "counters")?, options.max_ports)?,
+            accounts: Arc::new(Accounts::map(
+                object::map(&object, "ring_accounts")?.as_fd(),
+                object::map(&object, "pool_account")?.as_fd(),
+                options.max_ports * options.queues,
+            )?),
             departures: object::map(&object, "departures")?,
             departure: object::program(&object, "departure")?,
             tcx_port: object::program(&object, "tcx_port")?,
@@ -150,6 +158,17 @@ impl Datapath {
     /// What the kernel counted for `port_id` since the datapath was loaded.
     pub fn counters(&self, port_id: u16) -> KernelCounters {
         self.counters.read(port_id)
+    }
+
+    /// What all rings hold of the pool.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// The account of the ring of `port_id` on `queue`.
+    pub fn ring_account(&self, port_id: u16, queue: u32) -> RingAccount {
+        let index = u32::from(port_id) * self.queues + queue;
+        RingAccount::new(Arc::clone(&self.accounts), index as usize)
     }
 
     fn socket_key(&self, port_id: u16, queue: u32) -> [u8; 4] {

@@ -6,13 +6,16 @@
 pub(crate) struct Settings {
     pub(crate) collector_ifindex: u32,
     pub(crate) collector_queues: u32,
+    pub(crate) frame_payload: u32,
+    pub(crate) reserved: u32,
 }
 
 impl Settings {
-    pub(crate) fn to_bytes(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.collector_ifindex.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.collector_queues.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.collector_queues.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.frame_payload.to_ne_bytes());
         bytes
     }
 }
@@ -50,7 +53,10 @@ mod tests {
     use libbpf_rs::btf::types::{MemberAttr, Struct};
     use libbpf_rs::btf::{Btf, HasSize as _};
 
+    use std::mem::offset_of;
+
     use super::*;
+    use crate::accounts::{Pool, Ring};
     use crate::object::OBJECT;
 
     fn offsets(btf: &Btf<'_>, name: &str) -> (usize, Vec<(String, u32)>) {
@@ -76,7 +82,15 @@ mod tests {
 
         assert_eq!(
             offsets(&btf, "settings"),
-            (size_of::<Settings>(), vec![("collector_ifindex".into(), 0), ("collector_queues".into(), 4)])
+            (
+                size_of::<Settings>(),
+                vec![
+                    ("collector_ifindex".into(), 0),
+                    ("collector_queues".into(), 4),
+                    ("frame_payload".into(), 8),
+                    ("reserved".into(), 12)
+                ]
+            )
         );
         assert_eq!(
             offsets(&btf, "port_config"),
@@ -89,6 +103,27 @@ mod tests {
         let departure = ["ifindex", "length", "again", "tag_bytes", "result", "reserved", "packet"];
         let departure = departure.map(str::to_owned).into_iter().zip([0, 4, 6, 7, 8, 12, 16]).collect();
         assert_eq!(offsets(&btf, "departure"), (2048, departure));
+        let names =
+            |names: &[(&str, u32)]| names.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
+        let ring = [
+            ("taken", 0),
+            ("reserved_taken", 8),
+            ("settled", offset_of!(Ring, settled) as u32),
+            ("depth", offset_of!(Ring, depth) as u32),
+            ("reserve", offset_of!(Ring, reserve) as u32),
+            ("th", offset_of!(Ring, th) as u32),
+            ("limit", offset_of!(Ring, limit) as u32),
+            ("reserved_settled", offset_of!(Ring, reserved) as u32),
+        ];
+        assert_eq!(offsets(&btf, "ring_account"), (size_of::<Ring>(), names(&ring)));
+        let pool = [
+            ("taken", 0),
+            ("reserved_taken", 8),
+            ("settled", offset_of!(Pool, settled) as u32),
+            ("size", offset_of!(Pool, size) as u32),
+            ("reserved_settled", offset_of!(Pool, reserved) as u32),
+        ];
+        assert_eq!(offsets(&btf, "pool_account"), (size_of::<Pool>(), names(&pool)));
         let (bytes, members) = offsets(&btf, "port_counters");
         assert_eq!(bytes, COUNTER_WORDS * 8);
         let names: Vec<_> = members.iter().map(|(name, at)| (name.as_str(), *at)).collect();
@@ -99,7 +134,8 @@ mod tests {
                 ("collected_packets", 8),
                 ("unclaimed_packets", 16),
                 ("refused_packets", 24),
-                ("reserved", 32),
+                ("over_threshold_packets", 32),
+                ("reserved", 40),
             ]
         );
     }

@@ -3,6 +3,7 @@
 //! The rule this crate keeps: it detaches only what it attached. Everything it makes hangs on a file descriptor or on
 //! the private network namespace, so that it goes away with the process, however that ends.
 
+mod accounts;
 mod counters;
 mod datapath;
 mod error;
@@ -13,6 +14,7 @@ pub mod netlink;
 mod object;
 pub mod probe;
 
+pub use accounts::{Accounts, RingAccount, RingRule};
 pub use counters::KernelCounters;
 pub use datapath::Datapath;
 pub use error::DatapathError;

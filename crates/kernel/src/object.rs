@@ -27,6 +27,8 @@ pub struct DatapathOptions {
     pub max_ports: u32,
     /// Collector queues, one for each worker.
     pub queues: u32,
+    /// Bytes of a packet that one frame holds.
+    pub frame_payload: u32,
     /// The collector's transmit end, in the ports' namespace.
     pub collector_tx: u32,
     /// The collector's receiving end, in the namespace where the object is loaded.
@@ -49,12 +51,17 @@ pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
 }
 
 fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {
-    let settings = Settings { collector_ifindex: options.collector_tx, collector_queues: options.queues };
+    let settings = Settings {
+        collector_ifindex: options.collector_tx,
+        collector_queues: options.queues,
+        frame_payload: options.frame_payload,
+        reserved: 0,
+    };
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
             "ports" | "counters" => options.max_ports,
-            "sockets" => options.max_ports * options.queues,
+            "sockets" | "ring_accounts" => options.max_ports * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
             "collector_tx" => 1,
             _ if name.ends_with(".rodata") => {

@@ -110,6 +110,19 @@ impl Netns {
         index.map_err(|errno| LabError::system(format!("no netdev {ifname} in {}", self.name), errno))
     }
 
+    /// Packets that a netdev has received since it was made.
+    ///
+    /// # Errors
+    /// When there is no such netdev.
+    pub fn received_packets(&self, ifname: &str) -> Result<u64> {
+        let shown = self.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?;
+        let shown = shown.map_err(|error| LabError::system("reading netdevs' statistics", error))?;
+        // After the name: received bytes, received packets (proc_net(5)).
+        let line = shown.lines().find_map(|line| line.trim_start().strip_prefix(ifname)?.strip_prefix(':'));
+        let packets = line.and_then(|numbers| numbers.split_whitespace().nth(1)?.parse().ok());
+        packets.ok_or_else(|| LabError::output(format!("the statistics of {ifname}"), shown))
+    }
+
     /// Whether the netdev is there.
     pub fn has_netdev(&self, ifname: &str) -> bool {
         self.ifindex(ifname).is_ok()

@@ -1,6 +1,7 @@
 //! Pure decisions: state, time and an observation in, a decision out.
 //!
-//! What the switch decides by rule rather than by mechanism lives here: for now, how much flooding a port may cause.
+//! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, and
+//! how much of the pool it may hold.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -10,6 +11,8 @@
 
 mod bucket;
 mod nanos;
+mod threshold;
 
 pub use bucket::TokenBucket;
 pub use nanos::Nanos;
+pub use threshold::{Admission, Occupancy, Th, Threshold, fixed_point};

@@ -34,6 +34,11 @@ impl FrameSize {
     pub const fn bytes(self) -> u32 {
         self.0
     }
+
+    /// Bytes of a packet that a frame holds: the kernel keeps 256 in front (XDP_PACKET_HEADROOM).
+    pub const fn payload(self) -> u32 {
+        self.0 - 256
+    }
 }
 
 /// Why an arena could not be made.

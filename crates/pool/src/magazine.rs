@@ -19,6 +19,9 @@ pub struct Magazine {
 }
 
 impl Magazine {
+    /// Most frames that lie in one.
+    pub const FRAMES: u32 = CAPACITY as u32;
+
     /// An empty magazine on `pool`.
     pub fn new(pool: Arc<Pool>) -> Self {
         Self { pool, frames: Vec::with_capacity(CAPACITY), level: Arc::default() }

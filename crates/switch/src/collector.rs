@@ -57,6 +57,7 @@ impl Collector {
         let datapath_options = DatapathOptions {
             max_ports: options.max_ports,
             queues: options.queues,
+            frame_payload: arena.frame_size().payload(),
             collector_tx: transmit.ifindex,
             collector_rx: receive.ifindex,
         };

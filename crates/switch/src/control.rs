@@ -7,6 +7,7 @@ mod housekeeper;
 mod netdevs;
 mod port;
 mod ports;
+mod share;
 mod show;
 mod workers;
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
-use forebay_control::pool::PoolShow;
+use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::stats::StatsShow;
 use forebay_control::{ApiError, SwitchControl};
@@ -58,6 +58,7 @@ impl Switch {
             fill_entries: fill_entries(frames.get(), workers),
         };
         let (collector, datapath, rings) = Collector::new(options, netns, &arena)?;
+        datapath.accounts().set_pool_size(shared_frames(frames.get(), workers).into());
         let shared = Arc::new(shared(config, arena, Pool::new(free), workers));
         let workers = start_workers(config, &shared, &datapath, rings)?;
         let control = Control::new(config, shared, collector, datapath, workers);
@@ -76,6 +77,11 @@ impl Switch {
 fn fill_entries(frames: u32, workers: u32) -> u32 {
     let share = (frames / 2 / workers).max(64);
     (1 << share.ilog2()).min(FILL_ENTRIES)
+}
+
+/// Frames that ports may hold: all but what fill rings and magazines keep.
+fn shared_frames(frames: u32, workers: u32) -> u32 {
+    frames - workers * (fill_entries(frames, workers) + Magazine::FRAMES)
 }
 
 fn shared(config: &Config, arena: Arc<Arena>, pool: Pool, workers: u32) -> Shared {
@@ -172,6 +178,10 @@ impl SwitchControl for Switch {
 
     fn pool(&self) -> PoolShow {
         self.control().pool()
+    }
+
+    fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
+        self.control().pool_port_set(name, change)
     }
 
     fn eswitch(&self) -> EswitchShow {

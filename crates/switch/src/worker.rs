@@ -26,6 +26,7 @@ use std::time::Instant;
 
 use arc_swap::Cache;
 use forebay_control::PortId;
+use forebay_kernel::RingAccount;
 use forebay_policy::Nanos;
 use forebay_pool::{Burst, Magazine};
 use forebay_xsk::{FillRing, PortSocket, RxRing, Transmitter};
@@ -56,8 +57,16 @@ pub(crate) struct Channel {
     pub(crate) ring: RxRing,
     pub(crate) socket: Arc<PortSocket>,
     pub(crate) gauge: Arc<RingGauge>,
+    pub(crate) account: RingAccount,
     pub(crate) cells: Arc<PortCells>,
     pub(crate) flood: FloodBucket,
+}
+
+impl Channel {
+    /// What the ring does not hold any more, the port may take again.
+    fn settle(&self) {
+        self.account.settle(|| u64::from(self.ring.occupancy()));
+    }
 }
 
 /// What a worker is made of. Its thread calls [`Worker::run`].
@@ -143,6 +152,7 @@ impl Worker {
         self.transmit(&topology, &channel);
         self.complete(&channel, &tally);
         self.refill();
+        channel.settle();
 
         if more {
             self.ready.again(port);

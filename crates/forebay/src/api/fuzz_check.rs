@@ -10,6 +10,7 @@ use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use forebay_control::doctor::DoctorReport;
 use forebay_control::fdb::{FdbAdd, FdbFlush};
+use forebay_control::pool::PoolPortSet;
 use forebay_control::port::{PortAdd, PortDel, PortSet};
 use forebay_control::{ApiError, ErrorCode};
 use http_body_util::BodyExt;
@@ -36,6 +37,7 @@ fn check_types(body: &[u8]) {
     }
     let _ = parse_json::<PortDel>(body);
     let _ = parse_json::<PortSet>(body);
+    let _ = parse_json::<PoolPortSet>(body);
     let _ = parse_json::<FdbFlush>(body);
     let _ = parse_json::<FdbAdd>(body).map(|add| add.validate());
 }

@@ -1,4 +1,4 @@
-//! What can only be read: `/v1/stats`, `/v1/pool`, `/v1/eswitch`, `/v1/doctor`, `/openapi.json`.
+//! What can only be read: `/v1/stats`, `/v1/eswitch`, `/v1/doctor`, `/openapi.json`.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,7 +7,6 @@ use axum::response::IntoResponse;
 use forebay_control::ApiError;
 use forebay_control::doctor::DoctorReport;
 use forebay_control::eswitch::EswitchShow;
-use forebay_control::pool::PoolShow;
 use forebay_control::stats::StatsShow;
 
 use super::{Answer, Shared};
@@ -18,14 +17,6 @@ use super::{Answer, Shared};
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn stats(State(api): Shared) -> Answer<StatsShow> {
     Ok(Json(api.ask(|switch| switch.stats()).await?))
-}
-
-/// The pool of packet memory
-#[utoipa::path(get, operation_id = "pool-show", path = "/v1/pool", tag = "switch", responses(
-    (status = 200, body = PoolShow, description = "How much memory there is and who holds it"),
-    (status = "default", body = ApiError, description = "Refused")))]
-pub(super) async fn pool(State(api): Shared) -> Answer<PoolShow> {
-    Ok(Json(api.ask(|switch| switch.pool()).await?))
 }
 
 /// The switch as a whole

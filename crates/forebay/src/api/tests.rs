@@ -116,8 +116,21 @@ fn a_port_is_shown_changed_and_deleted_by_its_name() {
 }
 
 #[test]
+fn a_ports_part_in_the_pool_is_changed_by_its_name() {
+    let served = Served::new();
+    served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"}]}"#);
+    let change = r#"{"threshold":{"type":"static","bytes":4096},"reserve":8}"#;
+    let (status, part) = served.ask("PATCH", "/v1/pool/ports/a", change);
+    assert_eq!((status, &part["threshold"]["bytes"], &part["reserve"]), (200, &json!(4096), &json!(8)));
+    assert_eq!(served.ask("PATCH", "/v1/pool/ports/b", change).0, 404);
+    let unknown = r#"{"threshold":{"type":"dynamic","th":8,"alpha":1}}"#;
+    assert!(served.ask("PATCH", "/v1/pool/ports/a", unknown).0 >= 400);
+}
+
+#[test]
 fn a_change_that_changes_nothing_is_refused() {
     let served = Served::new();
+    assert_eq!(served.ask("PATCH", "/v1/pool/ports/a", "{}").0, 422);
     assert_eq!(served.ask("PATCH", "/v1/ports/a", "{}").0, 422);
     assert_eq!(served.ask("POST", "/v1/ports", r#"{"ports":[]}"#).0, 422);
 }

@@ -1,14 +1,13 @@
-//! What only reads: `forebay stats`, `pool show`, `eswitch show`, `doctor`.
+//! What only reads: `forebay stats`, `eswitch show`, `doctor`.
 
 use std::time::Duration;
 
 use forebay_control::eswitch::EswitchShow;
-use forebay_control::pool::PoolShow;
 use forebay_control::port::PortShow;
 use forebay_control::stats::StatsShow;
 
 use super::{Failure, Outcome};
-use crate::cli::{EswitchCommand, Json, PoolCommand, StatsArgs};
+use crate::cli::{EswitchCommand, Json, StatsArgs};
 use crate::client::{Client, ClientError, segment};
 use crate::output::print_as;
 use crate::{table, wiring};
@@ -51,13 +50,6 @@ fn settled_stats(client: &Client) -> Result<StatsShow, ClientError> {
         stats = client.get("/v1/stats")?;
     }
     Ok(stats)
-}
-
-pub(super) fn pool(client: &Client, command: &PoolCommand) -> Outcome {
-    let PoolCommand::Show(json) = command;
-    let pool: PoolShow = client.get("/v1/pool")?;
-    print_as(json.json, &pool, table::pool);
-    Ok(())
 }
 
 pub(super) fn eswitch(client: &Client, command: &EswitchCommand) -> Outcome {

@@ -1,5 +1,5 @@
 use forebay_control::fdb::FdbKind;
-use forebay_control::pool::PoolPort;
+use forebay_control::pool::{PoolPort, PoolThreshold};
 use forebay_control::port::{PortAdd, PortSpec, PortState};
 use forebay_control::stats::Balance;
 use forebay_control::{DropReason, MacAddr, SwitchControl, Vid};
@@ -71,8 +71,17 @@ fn entries_are_one_line_each() {
 fn the_pool_counts_its_own_memory_and_the_kernels() {
     let mut shown = switch().pool();
     (shown.bytes_total, shown.kernel_bytes) = (32 << 20, (2 << 20) + 250_000);
-    shown.ports =
-        vec![PoolPort { name: "a".to_owned(), used: 3, max: 64, drops_no_frame: 5, drops_rx_ring_full: 6 }];
+    shown.ports = vec![PoolPort {
+        name: "a".to_owned(),
+        used: 3,
+        max: 64,
+        threshold: PoolThreshold::Static { bytes: 409_600 },
+        reserve: 32,
+        limit: 200,
+        drops_over_threshold: 7,
+        drops_no_frame: 5,
+        drops_rx_ring_full: 6,
+    }];
     insta::assert_snapshot!(pool(&shown));
 }
 

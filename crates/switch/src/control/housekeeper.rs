@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use forebay_kernel::netlink::{LinkEvent, LinkMonitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -11,7 +12,9 @@ use super::Control;
 use crate::SwitchError;
 
 /// How often old entries are looked for and counters observed.
-const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const TICK: Duration = Duration::from_secs(1);
+/// How often accounts are looked at while ports hold frames.
+const AUDIT: Duration = Duration::from_millis(100);
 /// Slots of the forwarding table that one tick looks at.
 const SWEEP_SLOTS: usize = 16_384;
 /// Events that are followed under one lock.
@@ -49,10 +52,12 @@ impl Drop for Housekeeper {
 }
 
 fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
+    let (mut pause, mut ticked) = (TICK, Instant::now());
     loop {
         let mut fds = [PollFd::new(&monitor, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         // An interrupted poll is a short tick.
-        let _ = poll(&mut fds, Some(&TICK));
+        let timeout = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
+        let _ = poll(&mut fds, Some(&timeout));
         let (heard, stopped) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
         if stopped {
             return;
@@ -60,9 +65,12 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
         let events = if heard { hear(&mut monitor) } else { Vec::new() };
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
         control.follow(events);
-        if !heard {
+        control.audit();
+        if !heard && ticked.elapsed() >= TICK {
             control.tick();
+            ticked = Instant::now();
         }
+        pause = if control.holds_frames() { AUDIT } else { TICK };
     }
 }
 

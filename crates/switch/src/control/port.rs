@@ -6,9 +6,10 @@ use std::sync::Arc;
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{KernelCounters, NetdevLink};
+use forebay_kernel::{KernelCounters, NetdevLink, RingAccount};
 use forebay_xsk::{PortSocket, Statistics};
 
+use super::share::Share;
 use crate::counters::{PortCells, RingGauge};
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
@@ -27,6 +28,9 @@ pub(super) struct PortQueue {
     pub(super) worker: usize,
     pub(super) socket: Arc<PortSocket>,
     pub(super) gauge: Arc<RingGauge>,
+    pub(super) account: RingAccount,
+    /// What had been taken when the account was last looked at.
+    pub(super) taken: u64,
 }
 
 /// One port, from `port add` to `port del`, whatever happens to its netdev.
@@ -43,6 +47,7 @@ pub(super) struct Port {
     /// What the kernel had counted for this id before this port.
     pub(super) baseline: KernelCounters,
     pub(super) loss: CollectorLoss,
+    pub(super) share: Share,
 }
 
 impl Port {
@@ -75,9 +80,14 @@ impl Port {
         sum
     }
 
-    /// Frames that lie in its RX rings.
-    pub(super) fn used(&self) -> u64 {
+    /// Frames that lie in its RX rings, as its workers last saw them.
+    pub(super) fn seen(&self) -> u64 {
         self.queues.iter().map(|queue| queue.gauge.used.get()).sum()
+    }
+
+    /// Frames that its accounts say it holds.
+    pub(super) fn used(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.account.used()).sum()
     }
 
     /// Most frames that lay there at once.
@@ -122,7 +132,8 @@ impl CollectorLoss {
         let gap = counters
             .offered_packets
             .wrapping_sub(counters.collected_packets)
-            .wrapping_sub(counters.refused_packets);
+            .wrapping_sub(counters.refused_packets)
+            .wrapping_sub(counters.over_threshold_packets);
         if counters == self.seen {
             self.lost_packets = gap;
         } else {
@@ -160,6 +171,7 @@ impl Counted {
             (DropReason::NoFrame, self.sockets.rx_dropped),
             (DropReason::RxRingFull, self.sockets.rx_ring_full),
             (DropReason::CollectorFull, self.collector_lost + self.kernel.refused_packets),
+            (DropReason::OverThreshold, self.kernel.over_threshold_packets),
             (DropReason::PortDown, self.kernel.unclaimed_packets),
         ];
         for (reason, packets) in kernel_drops {
@@ -188,6 +200,7 @@ fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
         collected_packets: a.collected_packets.wrapping_add(b.collected_packets),
         unclaimed_packets: a.unclaimed_packets.wrapping_add(b.unclaimed_packets),
         refused_packets: a.refused_packets.wrapping_add(b.refused_packets),
+        over_threshold_packets: a.over_threshold_packets.wrapping_add(b.over_threshold_packets),
     }
 }
 

@@ -15,7 +15,7 @@ use forebay_xsk::{PortSocket, RxRing, XskError};
 
 use super::attach::{self, Fitting};
 use super::port::{CollectorLoss, Port, PortQueue};
-use super::{Control, netdevs};
+use super::{Control, netdevs, share};
 use crate::counters::{PortCells, RingGauge};
 use crate::fdb::Flush;
 use crate::worker::{Channel, Command};
@@ -197,6 +197,7 @@ impl Control {
             cells: Arc::new(PortCells::new(self.workers.len())),
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
+            share: share::DEFAULT,
         };
         let served = sockets.into_iter().try_for_each(|(worker, socket, ring)| {
             port.queues.push(self.serve(id, worker, socket, ring, &port.cells)?);
@@ -219,15 +220,18 @@ impl Control {
         let queue = worker as u32;
         self.datapath.set_socket(id.0, queue, socket.as_fd()).map_err(|error| attach::refused(&error))?;
         let (socket, gauge) = (Arc::new(socket), Arc::new(RingGauge::default()));
+        let account = self.datapath.ring_account(id.0, queue);
+        account.set_rule(share::DEFAULT.rule(self.rx_ring_depth));
         self.workers[worker].send(Command::Add(Box::new(Channel {
             port: id,
             ring,
             socket: Arc::clone(&socket),
             gauge: Arc::clone(&gauge),
+            account: account.clone(),
             cells: Arc::clone(cells),
             flood: self.shared.flood.port_bucket(),
         })));
-        Ok(PortQueue { worker, socket, gauge })
+        Ok(PortQueue { worker, socket, gauge, taken: account.taken(), account })
     }
 
     /// Puts the program on `netdev` and lets its packets in. Workers must have been shown what `fitting` says.

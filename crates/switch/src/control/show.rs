@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use forebay_control::ApiError;
 use forebay_control::eswitch::{EswitchShow, SpoolMode};
-use forebay_control::pool::{PoolPort, PoolShow};
+use forebay_control::pool::PoolShow;
 use forebay_control::port::PortShow;
 use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
 
 use super::Control;
 use super::port::{Counted, Port};
+use crate::worker::Command;
 
 /// Packets that one ring of a veth holds (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12).
 const VETH_RING: u64 = 256;
@@ -38,7 +39,7 @@ impl Control {
         Counted {
             tx_offered: port.cells.tx_offered(),
             cells,
-            waiting: port.used(),
+            waiting: port.seen(),
             sockets: port.socket_statistics(),
             kernel: self.datapath.counters(port.id.0).since(&port.baseline),
             collector_lost: port.loss.lost_packets(),
@@ -60,10 +61,32 @@ impl Control {
     /// something is always under way, and the wait is bounded.
     fn settle_all(&mut self) {
         for _ in 0..SETTLE_LOOKS {
-            if self.observe_loss() {
+            self.audit();
+            if self.observe_loss() && !self.holds_frames() {
                 return;
             }
             std::thread::sleep(SETTLE_PAUSE);
+        }
+    }
+
+    /// Whether any port holds a frame, by the accounts.
+    pub(super) fn holds_frames(&self) -> bool {
+        self.datapath.accounts().pool_used() > 0
+    }
+
+    /// Has workers set accounts right that hold something and have not moved since the last look.
+    pub(super) fn audit(&mut self) {
+        if !self.holds_frames() {
+            return;
+        }
+        for port in self.ports.values_mut() {
+            for queue in &mut port.queues {
+                let taken = queue.account.taken();
+                if queue.account.used() > 0 && queue.taken == taken {
+                    self.workers[queue.worker].send(Command::Audit(port.id));
+                }
+                queue.taken = taken;
+            }
         }
     }
 
@@ -110,11 +133,15 @@ impl Control {
         let (cells, kernel) = (&sum.cells, &sum.kernel);
         let pool = self.pool();
         let used: u64 = pool.ports.iter().map(|port| port.used).sum();
+        let seen: u64 = self.ports.values().map(Port::seen).sum();
         StatsCheck::new(vec![
             Balance::new(
-                "offered by ports = collected + refused + lost in the collector",
+                "offered by ports = collected + refused + over_threshold + lost in the collector",
                 kernel.offered_packets,
-                kernel.collected_packets + kernel.refused_packets + sum.collector_lost,
+                kernel.collected_packets
+                    + kernel.refused_packets
+                    + kernel.over_threshold_packets
+                    + sum.collector_lost,
             ),
             Balance::new(
                 "collected = received by workers + no_frame + rx_ring_full + unclaimed",
@@ -137,8 +164,9 @@ impl Control {
             Balance::new(
                 "frames = free + posted + in RX rings",
                 pool.frames_total,
-                pool.frames_free + pool.frames_posted + used,
+                pool.frames_free + pool.frames_posted + seen,
             ),
+            Balance::new("frames that the ports' accounts hold = in RX rings", used, seen),
         ])
     }
 
@@ -154,9 +182,10 @@ impl Control {
             frames_free,
             frames_posted,
             frames_held: frames_total.saturating_sub(frames_free + frames_posted),
+            frames_shared: self.datapath.accounts().pool_size(),
             bytes_total: self.shared.arena.len_bytes() as u64,
             kernel_bytes: self.kernel_bytes(),
-            ports: self.ports.values().map(pool_port).collect(),
+            ports: self.ports.values().map(|port| self.pool_port(port)).collect(),
         }
     }
 
@@ -168,7 +197,8 @@ impl Control {
         let sockets: u64 = self.ports.values().map(|port| port.queues.len() as u64).sum();
         let rx_ring = (320 + 16 * u64::from(self.rx_ring_depth)).next_multiple_of(4096);
         let counters = u64::from(self.max_ports) * 64;
-        queues * 128 * frames + sockets * (rx_ring + 1400) + counters
+        let accounts = u64::from(self.max_ports) * queues * 128;
+        queues * 128 * frames + sockets * (rx_ring + 1400) + counters + accounts
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
@@ -183,16 +213,5 @@ impl Control {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         }
-    }
-}
-
-fn pool_port(port: &Port) -> PoolPort {
-    let sockets = port.socket_statistics();
-    PoolPort {
-        name: port.spec.port_name().to_owned(),
-        used: port.used(),
-        max: port.max(),
-        drops_no_frame: sockets.rx_dropped,
-        drops_rx_ring_full: sockets.rx_ring_full,
     }
 }

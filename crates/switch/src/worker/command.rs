@@ -15,6 +15,8 @@ pub(crate) enum Command {
     Add(Box<Channel>),
     /// Take what lies in the port's RX ring back to the pool and forget the port. Nothing may deliver to it any more.
     Remove(PortId, Sender<()>),
+    /// Set the port's account right by what its ring holds.
+    Audit(PortId),
     /// End the thread.
     Stop,
 }
@@ -71,6 +73,7 @@ impl Worker {
                     self.remove(port);
                     let _ = answer.send(());
                 }
+                Command::Audit(port) => self.audit(port),
                 Command::Stop => return false,
             }
         }
@@ -101,5 +104,13 @@ impl Worker {
             self.refill();
         }
         channel.gauge.set(0);
+        channel.settle();
+    }
+
+    /// For a port whose account says more than its ring may hold: packets that were lost on the way wake nobody.
+    fn audit(&self, port: PortId) {
+        if let Some(channel) = &self.channels[usize::from(port.0)] {
+            channel.settle();
+        }
     }
 }

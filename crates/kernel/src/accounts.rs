@@ -1,0 +1,258 @@
+//! What RX rings hold of the pool, in memory that the kernel programs share. Unsafe code.
+//!
+//! A port's program takes frames for a packet before it hands the packet over; the worker settles by what it finds
+//! in the ring. So whatever happens to a packet in between, an account is right again at the next look.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::DatapathError;
+
+/// A side of an account that one party writes.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Taken {
+    frames: AtomicU64,
+}
+
+/// `struct ring_account`, bpf/forebay.h.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Ring {
+    taken: Taken,
+    pub(crate) settled: AtomicU64,
+    pub(crate) depth: AtomicU32,
+    pub(crate) reserve: AtomicU32,
+    pub(crate) th: AtomicU32,
+    pub(crate) limit: AtomicU32,
+    pub(crate) reserved: [u64; 5],
+}
+
+/// `struct pool_account`, bpf/forebay.h.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Pool {
+    taken: Taken,
+    pub(crate) settled: AtomicU64,
+    pub(crate) size: AtomicU64,
+    pub(crate) reserved: [u64; 6],
+}
+
+/// How much a ring may hold. The kernel programs follow it from the next packet on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingRule {
+    /// Entries of the ring.
+    pub depth: u32,
+    /// Frames it may hold whatever its threshold says.
+    pub reserve: u32,
+    /// devlink-sb's `th`, 3 to 16; 0: `limit` counts.
+    pub th: u32,
+    /// Frames, whatever others hold.
+    pub limit: u32,
+}
+
+/// The values of a map that holds `T`s, mapped for reading and writing.
+#[derive(Debug)]
+struct Values<T> {
+    first: NonNull<T>,
+    count: usize,
+}
+
+// SAFETY: the mapping is used through atomics only and not tied to a thread.
+unsafe impl<T: Sync> Send for Values<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Values<T> {}
+
+impl<T> Values<T> {
+    fn map(map: BorrowedFd<'_>, count: usize, what: &'static str) -> Result<Self, DatapathError> {
+        // SAFETY: a shared mapping of the map's values at an address of the kernel's choice touches no existing memory.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes::<T>(count),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(DatapathError::System { what, source: std::io::Error::last_os_error() });
+        }
+        let first = NonNull::new(address.cast()).expect("mmap never returns the null page unasked");
+        Ok(Self { first, count })
+    }
+
+    fn get(&self, index: usize) -> &T {
+        assert!(index < self.count, "value {index} of {}", self.count);
+        // SAFETY: the mapping has `count` values of integers, which the kernel keeps 8-byte aligned.
+        unsafe { self.first.add(index).as_ref() }
+    }
+}
+
+impl<T> Drop for Values<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, unmapped once.
+        unsafe { libc::munmap(self.first.as_ptr().cast(), bytes::<T>(self.count)) };
+    }
+}
+
+/// Values of an array map lie without gaps; the mapping is whole pages.
+fn bytes<T>(count: usize) -> usize {
+    (count * size_of::<T>()).next_multiple_of(4096)
+}
+
+/// The accounts of all rings and their sum.
+#[derive(Debug)]
+pub struct Accounts {
+    rings: Values<Ring>,
+    pool: Values<Pool>,
+}
+
+impl Accounts {
+    pub(crate) fn map(
+        rings: BorrowedFd<'_>,
+        pool: BorrowedFd<'_>,
+        count: u32,
+    ) -> Result<Self, DatapathError> {
+        Ok(Self {
+            rings: Values::map(rings, count as usize, "map the rings' accounts")?,
+            pool: Values::map(pool, 1, "map the pool's account")?,
+        })
+    }
+
+    /// Frames that all rings may hold together.
+    pub fn set_pool_size(&self, frames: u64) {
+        self.pool.get(0).size.store(frames, Ordering::Relaxed);
+    }
+
+    /// Frames that all rings may hold together.
+    pub fn pool_size(&self) -> u64 {
+        self.pool.get(0).size.load(Ordering::Relaxed)
+    }
+
+    /// Frames that all rings hold.
+    pub fn pool_used(&self) -> u64 {
+        let pool = self.pool.get(0);
+        used(&pool.taken, &pool.settled)
+    }
+}
+
+/// The account of one ring. Only the ring's worker settles it.
+#[derive(Clone, Debug)]
+pub struct RingAccount {
+    accounts: Arc<Accounts>,
+    index: usize,
+}
+
+impl RingAccount {
+    pub(crate) fn new(accounts: Arc<Accounts>, index: usize) -> Self {
+        Self { accounts, index }
+    }
+
+    /// Frames that the ring holds, or that are on their way to it.
+    pub fn used(&self) -> u64 {
+        let ring = self.ring();
+        used(&ring.taken, &ring.settled)
+    }
+
+    /// Frames ever taken; it may wrap.
+    pub fn taken(&self) -> u64 {
+        self.ring().taken.frames.load(Ordering::Relaxed)
+    }
+
+    /// Says that of what was taken the ring holds `occupancy` frames; packet path. Frames under way to the ring are
+    /// forgotten until the next look finds them in it.
+    pub fn settle(&self, occupancy: impl FnOnce() -> u64) {
+        let ring = self.ring();
+        // In this order: what arrives in between is counted twice and not missed.
+        let taken = ring.taken.frames.load(Ordering::Acquire);
+        let settled = taken.wrapping_sub(occupancy());
+        let before = ring.settled.load(Ordering::Relaxed);
+        if settled != before {
+            ring.settled.store(settled, Ordering::Release);
+            self.accounts.pool.get(0).settled.fetch_add(settled.wrapping_sub(before), Ordering::AcqRel);
+        }
+    }
+
+    /// Changes how much the ring may hold.
+    pub fn set_rule(&self, rule: RingRule) {
+        let ring = self.ring();
+        ring.depth.store(rule.depth, Ordering::Relaxed);
+        ring.reserve.store(rule.reserve, Ordering::Relaxed);
+        ring.limit.store(rule.limit, Ordering::Relaxed);
+        ring.th.store(rule.th, Ordering::Relaxed);
+    }
+
+    fn ring(&self) -> &Ring {
+        self.accounts.rings.get(self.index)
+    }
+}
+
+/// Settled is read first, so that it is never ahead.
+fn used(taken: &Taken, settled: &AtomicU64) -> u64 {
+    let settled = settled.load(Ordering::Acquire);
+    taken.frames.load(Ordering::Acquire).wrapping_sub(settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsFd, FromRawFd};
+
+    use super::*;
+
+    /// Memory in place of a map's.
+    fn memory(bytes: usize) -> File {
+        // SAFETY: the name is a C string and no pointer is kept.
+        let fd = unsafe { libc::memfd_create(c"accounts".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(bytes as u64).expect("a page of memory");
+        file
+    }
+
+    /// Two rings, whose counters are about to wrap.
+    fn accounts() -> Arc<Accounts> {
+        let (rings, pool) = (memory(4096), memory(4096));
+        let accounts = Accounts::map(rings.as_fd(), pool.as_fd(), 2).expect("memory can be mapped");
+        let start = u64::MAX - 3;
+        let pool = accounts.pool.get(0);
+        for (taken, settled) in [&accounts.rings.get(0), &accounts.rings.get(1)]
+            .map(|ring| (&ring.taken, &ring.settled))
+            .into_iter()
+            .chain([(&pool.taken, &pool.settled)])
+        {
+            taken.frames.store(start, Ordering::Relaxed);
+            settled.store(start, Ordering::Relaxed);
+        }
+        Arc::new(accounts)
+    }
+
+    /// As the kernel programs do it.
+    fn take(accounts: &Accounts, ring: usize, frames: u64) {
+        accounts.pool.get(0).taken.frames.fetch_add(frames, Ordering::Relaxed);
+        accounts.rings.get(ring).taken.frames.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn an_account_is_right_at_every_look_whatever_was_lost() {
+        let accounts = accounts();
+        let rings = [0, 1].map(|index| RingAccount::new(Arc::clone(&accounts), index));
+        take(&accounts, 0, 10);
+        take(&accounts, 1, 5);
+        assert_eq!((rings[0].used(), rings[1].used(), accounts.pool_used()), (10, 5, 15));
+        // Three of the ten have arrived; of the others some are lost, some under way.
+        rings[0].settle(|| 3);
+        assert_eq!((rings[0].used(), accounts.pool_used()), (3, 8));
+        // Five of those arrived.
+        rings[0].settle(|| 8);
+        assert_eq!((rings[0].used(), accounts.pool_used()), (8, 13));
+        rings[0].settle(|| 0);
+        rings[1].settle(|| 0);
+        assert_eq!((rings[0].used(), rings[1].used(), accounts.pool_used()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,204 @@
+//! Thresholds: how much of a shared pool one queue may hold.
+//!
+//! *Dynamic Threshold* (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998): a queue may take another
+//! frame while it holds less than α times what is free. N saturated queues then hold αB/(1+αN) each of a pool of B
+//! frames, and B/(1+αN) stays free for the next one. α is a power of two, written as devlink-sb does:
+//! α = 2^(th−10).
+//!
+//! The kernel programs decide by the same rule (bpf/account.h); this is the rule as one can test it, and what tables
+//! and estimates are computed from.
+
+/// devlink-sb's `th`: α = 2^(th−10), from 2^−7 to 2^6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Th(u8);
+
+impl Th {
+    /// The least.
+    pub const MIN: Th = Th(3);
+    /// The greatest.
+    pub const MAX: Th = Th(16);
+    /// α = 1: a queue may hold as much as is free.
+    pub const ONE: Th = Th(10);
+
+    /// `None` outside of 3 to 16.
+    pub const fn new(th: u8) -> Option<Th> {
+        if th < Self::MIN.0 || th > Self::MAX.0 { None } else { Some(Th(th)) }
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// α as a number.
+    pub fn alpha(self) -> f64 {
+        f64::from(self.0).exp2() / 1024.0
+    }
+
+    /// α · `frames`, rounded down.
+    pub const fn of(self, frames: u64) -> u64 {
+        if self.0 >= Self::ONE.0 {
+            frames << (self.0 - Self::ONE.0)
+        } else {
+            frames >> (Self::ONE.0 - self.0)
+        }
+    }
+}
+
+/// How much one queue may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// α times what is free.
+    Dynamic(Th),
+    /// So many frames, whatever the others hold.
+    Static(u32),
+}
+
+/// What is known when a packet asks for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Frames the queue holds.
+    pub used: u64,
+    /// Frames that all queues together hold.
+    pub pool_used: u64,
+    /// Frames that they may hold together.
+    pub pool_size: u64,
+}
+
+/// One queue's rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// How much it may hold.
+    pub threshold: Threshold,
+    /// Frames it may hold even above its threshold, as long as the pool has any: a quiet queue's first burst.
+    pub reserve: u32,
+    /// Frames its ring has room for.
+    pub depth: u32,
+}
+
+impl Admission {
+    /// Frames the queue may hold at this moment.
+    pub fn limit(&self, seen: Occupancy) -> u64 {
+        let free = seen.pool_size.saturating_sub(seen.pool_used);
+        let limit = match self.threshold {
+            Threshold::Dynamic(th) => th.of(free),
+            Threshold::Static(frames) => frames.into(),
+        };
+        limit.max(u64::from(self.reserve).min(seen.used + free)).min(self.depth.into())
+    }
+
+    /// Whether a packet of `frames` may come in. A packet is let in whole; a queue that is empty takes any, so that
+    /// there is no packet that could never pass.
+    pub fn admits(&self, seen: Occupancy, frames: u64) -> bool {
+        let limit = self.limit(seen);
+        seen.used < limit && (seen.used == 0 || seen.used + frames <= self.depth.into())
+    }
+}
+
+/// What each of `saturated` queues holds in the end: αB/(1+αN).
+pub fn fixed_point(th: Th, pool_size: u64, saturated: u64) -> f64 {
+    let alpha = th.alpha();
+    alpha * pool_size as f64 / (1.0 + alpha * saturated as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DEEP: u32 = u32::MAX;
+
+    fn dynamic(th: u8) -> Admission {
+        Admission { threshold: Threshold::Dynamic(Th::new(th).unwrap()), reserve: 0, depth: DEEP }
+    }
+
+    /// Offers a frame to each queue in turn until nobody takes one.
+    fn saturate(rules: &[Admission], pool_size: u64) -> Vec<u64> {
+        let mut held = vec![0; rules.len()];
+        loop {
+            let before = held.clone();
+            for (queue, rule) in rules.iter().enumerate() {
+                let seen = Occupancy { used: held[queue], pool_used: held.iter().sum(), pool_size };
+                held[queue] += u64::from(rule.admits(seen, 1));
+            }
+            if held == before {
+                return held;
+            }
+        }
+    }
+
+    #[test]
+    fn th_counts_as_in_devlink() {
+        let alphas = [(3, 1.0 / 128.0), (8, 0.25), (10, 1.0), (13, 8.0), (16, 64.0)];
+        for (th, alpha) in alphas {
+            assert!((Th::new(th).unwrap().alpha() - alpha).abs() < 1e-12, "{th}");
+        }
+        assert_eq!((Th::new(2), Th::new(17)), (None, None));
+        assert_eq!((Th::new(8).unwrap().of(1001), Th::new(13).unwrap().of(1001)), (250, 8008));
+    }
+
+    #[test]
+    fn saturated_queues_hold_what_choudhury_and_hahne_say() {
+        const POOL: u64 = 12_288;
+        for th in [8, 10, 13] {
+            for queues in [1, 2, 4, 8] {
+                let held = saturate(&vec![dynamic(th); queues], POOL);
+                let expected = fixed_point(Th::new(th).unwrap(), POOL, queues as u64);
+                for frames in &held {
+                    let off = (*frames as f64 - expected).abs();
+                    assert!(off <= 0.01 * expected + 1.0, "th {th}, {queues}: {held:?}, {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserve_is_there_when_the_others_have_taken_the_rest() {
+        const POOL: u64 = 1000;
+        let held = saturate(&[dynamic(16); 4], POOL);
+        let seen = Occupancy { used: 0, pool_used: held.iter().sum(), pool_size: POOL };
+        let quiet = Admission { reserve: 3, threshold: Threshold::Static(0), depth: DEEP };
+        assert_eq!(quiet.limit(seen), 3);
+        assert!(quiet.admits(seen, 1));
+        assert!(!quiet.admits(Occupancy { used: 3, pool_used: seen.pool_used + 3, ..seen }, 1));
+    }
+
+    #[test]
+    fn a_full_pool_has_no_reserve() {
+        let rule = Admission { threshold: Threshold::Dynamic(Th::ONE), reserve: 64, depth: DEEP };
+        assert!(!rule.admits(Occupancy { used: 5, pool_used: 100, pool_size: 100 }, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_holds_more_than_threshold_ring_and_pool_allow(
+            rules in prop::collection::vec((3..=16u8, 0..64u32, 1..2000u32, prop::option::of(0..5000u32)), 1..8),
+            pool_size in 0..5000u64,
+        ) {
+            let rules: Vec<_> = rules
+                .into_iter()
+                .map(|(th, reserve, depth, fixed)| {
+                    let dynamic = Threshold::Dynamic(Th::new(th).unwrap());
+                    Admission { threshold: fixed.map_or(dynamic, Threshold::Static), reserve, depth }
+                })
+                .collect();
+            let held = saturate(&rules, pool_size);
+            for (rule, frames) in rules.iter().zip(&held) {
+                prop_assert!(*frames <= u64::from(rule.depth));
+                if let Threshold::Static(most) = rule.threshold {
+                    prop_assert!(*frames <= u64::from(most.max(rule.reserve)));
+                }
+            }
+            let unbounded = rules.iter().any(|rule| matches!(rule.threshold, Threshold::Static(_)));
+            prop_assert!(unbounded || held.iter().sum::<u64>() <= pool_size);
+        }
+
+        #[test]
+        fn a_packet_is_let_in_whole_or_not_at_all(used in 0..5000u64, frames in 1..200u64, depth in 64..4096u32) {
+            let rule = Admission { threshold: Threshold::Static(u32::MAX), reserve: 0, depth };
+            let admitted = rule.admits(Occupancy { used, pool_used: used, pool_size: 100_000 }, frames);
+            prop_assert_eq!(admitted, used == 0 || used + frames <= u64::from(depth));
+        }
+    }
+}

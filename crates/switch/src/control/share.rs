@@ -1,0 +1,132 @@
+//! How much of the pool each port may hold: what was asked for, checked, and told to the kernel programs.
+
+use forebay_control::pool::{PoolPort, PoolPortSet, PoolThreshold};
+use forebay_control::{ApiError, ErrorCode};
+use forebay_kernel::RingRule;
+use forebay_policy::{Admission, Occupancy, Th, Threshold};
+
+use super::Control;
+use super::port::Port;
+
+/// A port's part in the pool until something else is asked for: as much as is free, and a turn's packets always.
+pub(super) const DEFAULT: Share = Share { threshold: Threshold::Dynamic(Th::ONE), reserve: 64 };
+
+/// One port's part in the pool. It counts for each RX ring of the port by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    threshold: Threshold,
+    /// Frames it may hold whatever its threshold says.
+    reserve: u32,
+}
+
+impl Share {
+    /// For the kernel programs.
+    pub(super) fn rule(self, depth: u32) -> RingRule {
+        let (th, limit) = match self.threshold {
+            Threshold::Dynamic(th) => (th.get().into(), 0),
+            Threshold::Static(frames) => (0, frames),
+        };
+        RingRule { depth, reserve: self.reserve, th, limit }
+    }
+
+    /// For whoever asks.
+    pub(super) fn show(self, frame_bytes: u32) -> PoolThreshold {
+        match self.threshold {
+            Threshold::Dynamic(th) => PoolThreshold::Dynamic { th: th.get() },
+            Threshold::Static(frames) => {
+                PoolThreshold::Static { bytes: u64::from(frames) * u64::from(frame_bytes) }
+            }
+        }
+    }
+}
+
+impl Control {
+    pub(crate) fn pool_port_set(&mut self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
+        self.collector()?;
+        let id = self.id_of(name)?;
+        let mut share = self.ports[&id].share;
+        if let Some(threshold) = change.threshold {
+            share.threshold = self.threshold(threshold)?;
+        }
+        if let Some(reserve) = change.reserve {
+            self.check_reserve(name, reserve)?;
+            share.reserve = reserve;
+        }
+        let port = self.ports.get_mut(&id).expect("names lead to ports");
+        port.share = share;
+        for queue in &port.queues {
+            queue.account.set_rule(share.rule(self.rx_ring_depth));
+        }
+        Ok(self.pool_port(&self.ports[&id]))
+    }
+
+    fn threshold(&self, asked: PoolThreshold) -> Result<Threshold, ApiError> {
+        let frame_bytes = u64::from(self.shared.arena.frame_size().bytes());
+        let refused = |field, value: u64, limit: String, remedy: &str| {
+            ApiError::new(ErrorCode::InvalidValue, format!("{field} is out of range"))
+                .with_field(field)
+                .with_value(value)
+                .with_limit(limit)
+                .with_remedy(remedy)
+        };
+        match asked {
+            PoolThreshold::Dynamic { th } => Th::new(th).map(Threshold::Dynamic).ok_or_else(|| {
+                let limit = format!("{} to {}", Th::MIN.get(), Th::MAX.get());
+                refused(
+                    "th",
+                    th.into(),
+                    limit,
+                    "10 lets a port hold as much as is free, each step doubles it",
+                )
+            }),
+            PoolThreshold::Static { bytes } => {
+                let most = self.datapath.accounts().pool_size() * frame_bytes;
+                if !(frame_bytes..=most).contains(&bytes) {
+                    let limit = format!("{frame_bytes} to {most} bytes, one frame to all that ports share");
+                    return Err(refused("bytes", bytes, limit, "see `forebay pool show`"));
+                }
+                Ok(Threshold::Static((bytes / frame_bytes) as u32))
+            }
+        }
+    }
+
+    /// Reserves are a promise, so together they must fit into the pool.
+    fn check_reserve(&self, name: &str, reserve: u32) -> Result<(), ApiError> {
+        let others = self.ports.values().filter(|port| port.spec.port_name() != name);
+        let promised: u64 = others.map(|port| u64::from(port.share.reserve) * port.queues.len() as u64).sum();
+        let left = self.datapath.accounts().pool_size().saturating_sub(promised);
+        let most = left.min(self.rx_ring_depth.into());
+        if u64::from(reserve) > most {
+            return Err(ApiError::new(ErrorCode::InvalidValue, "the pool cannot keep this reserve")
+                .with_field("reserve")
+                .with_value(reserve)
+                .with_limit(format!(
+                    "{most} frames: {left} not promised to other ports, and the RX ring's depth"
+                ))
+                .with_remedy("lower other ports' reserves, or make pool.frames larger"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn pool_port(&self, port: &Port) -> PoolPort {
+        let sockets = port.socket_statistics();
+        let accounts = self.datapath.accounts();
+        let share = port.share;
+        let admission =
+            Admission { threshold: share.threshold, reserve: share.reserve, depth: self.rx_ring_depth };
+        let used = port.used();
+        let seen = Occupancy { used, pool_used: accounts.pool_used(), pool_size: accounts.pool_size() };
+        let kernel = self.datapath.counters(port.id.0).since(&port.baseline);
+        PoolPort {
+            name: port.spec.port_name().to_owned(),
+            used,
+            max: port.max(),
+            threshold: share.show(self.shared.arena.frame_size().bytes()),
+            reserve: share.reserve,
+            limit: admission.limit(seen),
+            drops_over_threshold: kernel.over_threshold_packets,
+            drops_no_frame: sockets.rx_dropped,
+            drops_rx_ring_full: sockets.rx_ring_full,
+        }
+    }
+}

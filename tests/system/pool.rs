@@ -1,0 +1,176 @@
+//! The shared pool: no port holds more than its part, and afterwards none holds anything.
+
+use std::time::Duration;
+
+use forebay_control::pool::PoolThreshold;
+use forebay_lab::frame::{BROADCAST, Frame};
+use forebay_lab::{Host, Lab, PortKind, Result, wait};
+
+use crate::bed::{Bed, Oracle, while_stopped};
+use crate::harness::{Outcome, Subject, Suite};
+use crate::wire::Wire;
+
+/// A pool whose ports share so little that a few hundred frames saturate it.
+const SMALL_POOL: &str = "[pool]\nframes = 2048\nrx_ring_depth = 1024\n";
+/// Frames that each saturating host sends: more than any of them may hold.
+const OFFERED: u64 = 1100;
+/// Frames that are under way to a tap at once, so that taps fill up side by side.
+const TAP_WINDOW: u64 = 8;
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
+const RECEIVER: [u8; 6] = [2, 0, 0, 0, 7, 0xff];
+
+pub fn register(suite: &mut Suite) {
+    suite.on_forebay("a_port_holds_no_more_than_its_static_threshold", static_threshold);
+    suite.on_forebay("saturated_ports_hold_what_the_dynamic_threshold_says", dynamic_threshold);
+    suite.on_forebay("a_quiet_port_has_its_reserve_when_the_pool_is_saturated", reserve);
+    suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
+}
+
+/// Silent hosts on a small pool; the switch knows the last one's station.
+struct Crowd {
+    bed: Bed,
+    hosts: Vec<Host>,
+    wire: Wire,
+    /// Frames they share.
+    shared: u64,
+}
+
+fn crowd(subject: Subject, count: usize) -> std::result::Result<Crowd, Box<dyn std::error::Error>> {
+    let mut bed = Bed::with_config(subject, SMALL_POOL)?;
+    let hosts = bed.lab.hosts(count, subject.kind())?;
+    bed.attach(&hosts)?;
+    let mut wire = Wire::new(&hosts)?;
+    let others: Vec<usize> = (0..count - 1).collect();
+    let _ = wire.deliver(&mut bed, count - 1, |mark| Frame::marked(RECEIVER, BROADCAST, mark), &others)?;
+    let shared = bed.client().pool()?.frames_shared;
+    Ok(Crowd { bed, hosts, wire, shared })
+}
+
+/// Lets hosts send to the last one in turn, `each` frames each, while the switch stands still.
+fn saturate(crowd: &mut Crowd, senders: &[usize], each: u64) -> Result<Oracle> {
+    let Crowd { bed, hosts, wire, .. } = crowd;
+    let pid = bed.forebay().daemon().pid();
+    let senders = frames_from(hosts, wire, senders);
+    let ((), counted) = bed.watch(|lab| while_stopped(pid, || send_through(lab, wire, &senders, each)))?;
+    Ok(counted)
+}
+
+fn frames_from<'a>(hosts: &'a [Host], wire: &mut Wire, senders: &[usize]) -> Vec<(&'a Host, usize, Vec<u8>)> {
+    let mark = wire.mark();
+    let frame = |sender: usize| Frame::marked([2, 0, 0, 0, 7, sender as u8], RECEIVER, mark).build();
+    senders.iter().map(|sender| (&hosts[*sender], *sender, frame(*sender))).collect()
+}
+
+/// Sends frames, in turns. A veth has a frame at once, a tap gets it later.
+fn send_through(lab: &Lab, wire: &mut Wire, senders: &[(&Host, usize, Vec<u8>)], each: u64) -> Result<()> {
+    let taps = || senders.iter().filter(|(host, ..)| host.kind() == PortKind::Tap);
+    let received = |host: &Host| lab.switch().received_packets(host.name());
+    let mut awaited = taps().map(|(host, ..)| received(host)).collect::<Result<Vec<_>>>()?;
+    for sent in 1..=each {
+        senders.iter().try_for_each(|(_, sender, bytes)| wire.socket(*sender).send(bytes))?;
+        awaited.iter_mut().for_each(|frames| *frames += 1);
+        if sent % TAP_WINDOW == 0 || sent == each {
+            for ((host, ..), awaited) in taps().zip(&awaited) {
+                let all_there = || received(host).is_ok_and(|now| now >= *awaited);
+                wait::until("the tap to have all frames", ARRIVAL_LIMIT, all_there)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn static_threshold(subject: Subject) -> Outcome {
+    const FRAMES: u64 = 100;
+    let mut crowd = crowd(subject, 3)?;
+    let client = crowd.bed.client();
+    let bytes = (FRAMES * 2048).to_string();
+    client.ok(&["pool", "set", "h1", "--static", &bytes, "--reserve", "0"])?;
+    let counted = saturate(&mut crowd, &[0], OFFERED)?;
+    let dropped = OFFERED - FRAMES;
+    counted.exactly(&[
+        ("h1", "rx_packets", OFFERED),
+        ("h1", "over_threshold", dropped),
+        ("h1", "forwarded_packets", FRAMES),
+        ("h3", "tx_packets", FRAMES),
+    ]);
+    Ok(())
+}
+
+fn dynamic_threshold(subject: Subject) -> Outcome {
+    let mut crowd = crowd(subject, 5)?;
+    let client = crowd.bed.client();
+    for th in [8, 10, 13] {
+        for senders in [&[0][..], &[0, 1], &[0, 1, 2, 3]] {
+            for sender in senders {
+                client.ok(&[
+                    "pool",
+                    "set",
+                    crowd.hosts[*sender].name(),
+                    "--th",
+                    &th.to_string(),
+                    "--reserve",
+                    "0",
+                ])?;
+            }
+            let counted = saturate(&mut crowd, senders, OFFERED)?;
+            let alpha = f64::from(th).exp2() / 1024.0;
+            let expected = alpha * crowd.shared as f64 / (1.0 + alpha * senders.len() as f64);
+            for sender in senders {
+                let held = counted.moved(crowd.hosts[*sender].name(), "forwarded_packets").unwrap_or(0);
+                let off = (held as f64 - expected).abs();
+                assert!(
+                    off <= 0.1 * expected,
+                    "th {th}, {senders:?}: {held} held, {expected} expected\n{counted}"
+                );
+            }
+            let pool = client.pool()?;
+            assert!(pool.ports.iter().all(|port| port.used == 0), "{pool:?}");
+        }
+    }
+    Ok(())
+}
+
+fn reserve(subject: Subject) -> Outcome {
+    const BURST: u64 = 30;
+    let Crowd { mut bed, hosts, mut wire, shared } = crowd(subject, 3)?;
+    let client = bed.client();
+    // The first takes nearly all, and the second may hold nothing but its reserve.
+    let most = ((shared - BURST) * 2048).to_string();
+    client.ok(&["pool", "set", "h1", "--static", &most])?;
+    client.ok(&["pool", "set", "h2", "--th", "3", "--reserve", &BURST.to_string()])?;
+    let pid = bed.forebay().daemon().pid();
+    let (loud, quiet) = (frames_from(&hosts, &mut wire, &[0]), frames_from(&hosts, &mut wire, &[1]));
+    let ((), counted) = bed.watch(|lab| {
+        while_stopped(pid, || {
+            send_through(lab, &mut wire, &loud, OFFERED)?;
+            send_through(lab, &mut wire, &quiet, 2 * BURST)
+        })
+    })?;
+    assert_eq!(counted.moved("h1", "forwarded_packets"), Some((shared - BURST).min(1024)), "{counted}");
+    let quiet = counted.moved("h2", "forwarded_packets").unwrap_or(0);
+    assert!((BURST..=BURST + shared / 128).contains(&quiet), "{quiet} of the quiet port\n{counted}");
+    Ok(())
+}
+
+fn refused(subject: Subject) -> Outcome {
+    let (mut bed, _hosts) = Bed::with_hosts(subject, 2)?;
+    let client = bed.client();
+    let parts =
+        || Ok(client.pool()?.ports.iter().map(|port| (port.threshold, port.reserve)).collect::<Vec<_>>());
+    let before: Result<_> = parts();
+    for (args, said) in [
+        (vec!["pool", "set", "h1", "--th", "2"], "3 to 16"),
+        (vec!["pool", "set", "h1", "--th", "17"], "3 to 16"),
+        (vec!["pool", "set", "h1", "--static", "2047"], "2048"),
+        (vec!["pool", "set", "h1", "--static", "99999999999"], "bytes"),
+        (vec!["pool", "set", "h1", "--reserve", "1025"], "1024"),
+        (vec!["pool", "set", "h9", "--th", "8"], "h9"),
+    ] {
+        let finished = client.call(&args)?;
+        assert!(!finished.status.success() && finished.stderr.contains(said), "{args:?}: {finished:?}");
+    }
+    assert_eq!(parts()?, before?);
+    client.ok(&["pool", "set", "h1", "--th", "8"])?;
+    assert_eq!(client.pool()?.ports[0].threshold, PoolThreshold::Dynamic { th: 8 });
+    Ok(())
+}
