@@ -23,6 +23,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_port_holds_no_more_than_its_static_threshold", static_threshold);
     suite.on_forebay("saturated_ports_hold_what_the_dynamic_threshold_says", dynamic_threshold);
     suite.on_forebay("a_quiet_port_has_its_reserve_when_the_pool_is_saturated", reserve);
+    suite.on_forebay("jumbo_frames_of_one_port_do_not_take_the_turn_of_another", jumbo_turns);
     suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
@@ -149,6 +150,33 @@ fn reserve(subject: Subject) -> Outcome {
     assert_eq!(counted.moved("h1", "forwarded_packets"), Some((shared - BURST).min(1024)), "{counted}");
     let quiet = counted.moved("h2", "forwarded_packets").unwrap_or(0);
     assert!((BURST..=BURST + shared / 128).contains(&quiet), "{quiet} of the quiet port\n{counted}");
+    Ok(())
+}
+
+fn jumbo_turns(subject: Subject) -> Outcome {
+    const EACH: u64 = 60;
+    const JUMBO: usize = 8900;
+    // A quantum of 64 × 1514 bytes, and a packet more.
+    const JUMBOS_A_TURN: usize = 64 * 1514 / JUMBO + 1;
+    let Crowd { mut bed, hosts, mut wire, .. } = crowd(subject, 3)?;
+    hosts.iter().try_for_each(|host| host.set_mtu(bed.lab.switch(), 9000))?;
+    let mut senders = frames_from(&hosts, &mut wire, &[0, 1]);
+    senders[0].2.resize(JUMBO, 0);
+    let pid = bed.forebay().daemon().pid();
+    let (arrived, counted) = bed.watch(|lab| {
+        while_stopped(pid, || {
+            // The one with long frames is first in the run list.
+            send_through(lab, &mut wire, &senders[..1], EACH)?;
+            send_through(lab, &mut wire, &senders[1..], EACH)
+        })?;
+        let ours = |bytes: &[u8]| bytes[..6] == RECEIVER;
+        wire.socket(2).collect(2 * EACH as usize, ARRIVAL_LIMIT, ours)
+    })?;
+    counted.no_drops();
+    assert_eq!(arrived.len() as u64, 2 * EACH, "{counted}");
+    let last_small = arrived.iter().rposition(|bytes| bytes.len() < JUMBO).expect("half of them are small");
+    let jumbos_before = arrived[..last_small].iter().filter(|bytes| bytes.len() == JUMBO).count();
+    assert!(jumbos_before <= JUMBOS_A_TURN, "{jumbos_before} jumbo frames before the last small one");
     Ok(())
 }
 

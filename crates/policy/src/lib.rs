@@ -10,9 +10,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bucket;
+mod deficit;
 mod nanos;
 mod threshold;
 
 pub use bucket::TokenBucket;
+pub use deficit::Deficit;
 pub use nanos::Nanos;
 pub use threshold::{Admission, Occupancy, Th, Threshold, fixed_point};

@@ -27,7 +27,7 @@ use std::time::Instant;
 use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_kernel::RingAccount;
-use forebay_policy::Nanos;
+use forebay_policy::{Deficit, Nanos};
 use forebay_pool::{Burst, Magazine};
 use forebay_xsk::{FillRing, PortSocket, RxRing, Transmitter};
 
@@ -48,6 +48,9 @@ use ready::Ready;
 /// Packets of one port in one turn; the kernel's NAPI budget.
 pub(crate) const BUDGET: usize = 64;
 
+/// Bytes of one port in one turn, about: a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
+pub(crate) const QUANTUM_BYTES: u32 = BUDGET as u32 * 1514;
+
 /// Turns between two looks at who is ready. Commands are looked for before each.
 const TURNS: usize = 16;
 
@@ -60,6 +63,7 @@ pub(crate) struct Channel {
     pub(crate) account: RingAccount,
     pub(crate) cells: Arc<PortCells>,
     pub(crate) flood: FloodBucket,
+    pub(crate) deficit: Deficit,
 }
 
 impl Channel {

@@ -71,13 +71,17 @@ impl RxRing {
         Self { ring, arena, bad_descriptors: 0 }
     }
 
-    /// Moves packets into `burst` until it is full or the ring empty; packet path. Returns how many.
+    /// Moves packets into `burst` until it is full, the ring empty, or `bytes` are reached, which the last packet may
+    /// exceed; packet path. Returns how many packets.
     #[inline]
-    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+    pub fn receive(&mut self, burst: &mut Burst, bytes: u64) -> usize {
         let before = burst.len();
-        while !burst.is_full() {
+        let (mut received, mut last) = (0, true);
+        // A packet that has begun is received whole.
+        while !burst.is_full() && (received < bytes || !last) {
             let Some(descriptor) = self.ring.pop() else { break };
-            let last = descriptor.options & CONTINUED == 0;
+            last = descriptor.options & CONTINUED == 0;
+            received += u64::from(descriptor.len);
             match self.segment(&descriptor) {
                 Some(segment) => burst.push(segment, last),
                 None => self.bad_descriptors += 1,

@@ -11,6 +11,7 @@ use forebay_control::port::{
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
 use forebay_kernel::{PortConfig, ShortGracePeriods, grace_period};
+use forebay_policy::Deficit;
 use forebay_xsk::{PortSocket, RxRing, XskError};
 
 use super::attach::{self, Fitting};
@@ -18,7 +19,7 @@ use super::port::{CollectorLoss, Port, PortQueue};
 use super::{Control, netdevs, share};
 use crate::counters::{PortCells, RingGauge};
 use crate::fdb::Flush;
-use crate::worker::{Channel, Command};
+use crate::worker::{Channel, Command, QUANTUM_BYTES};
 
 /// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
 const CLOSERS: usize = 32;
@@ -230,6 +231,7 @@ impl Control {
             account: account.clone(),
             cells: Arc::clone(cells),
             flood: self.shared.flood.port_bucket(),
+            deficit: Deficit::new(QUANTUM_BYTES),
         })));
         Ok(PortQueue { worker, socket, gauge, taken: account.taken(), account })
     }

@@ -95,7 +95,7 @@ impl Worker {
         self.ready.ignore(channel.socket.as_fd());
         let cell = Arc::clone(&channel.cells);
         let cell = cell.of(self.index);
-        while channel.ring.receive(&mut self.burst) > 0 {
+        while channel.ring.receive(&mut self.burst, u64::MAX) > 0 {
             let packets = self.burst.len() as u64;
             cell.rx_packets.add(packets);
             cell.rx_bytes

@@ -86,10 +86,9 @@ pub(crate) fn binding_memory(world: &World) {
 pub(crate) fn forwarding(setting: &Setting<'_>) {
     let Setting { world, ports, frame_bytes, .. } = *setting;
     println!("### {frame_bytes}-byte frames to {ports} port(s) in turn\n");
-    let packet = || PacketSender::new(setting.outputs(), frame_bytes, 1);
     let mut field = Field::default();
-    field.add("(a) sendmmsg", packet(), &[64, 1, 8, 32]);
-    field.add("(a) without bypass", packet().through_qdisc(), &[64]);
+    let packet = PacketSender::new(setting.outputs(), frame_bytes, 1);
+    field.add("(a) sendmmsg", packet, &[64, 1, 8, 32]);
     let programmed = ProgramSender::new(world, setting.outputs(), frame_bytes);
     field.add("(e) program", programmed, &[64, 1, 4, 8, 32]);
     if ports <= MAX_DIRECT {

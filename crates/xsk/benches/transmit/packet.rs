@@ -1,7 +1,6 @@
 //! Candidate (a): a packet socket and `sendmmsg`, as the switch sends now.
 
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, AsRawFd};
 
 use forebay_pool::{Arena, Burst, FrameSize, Segment};
 use forebay_xsk::{TagEdit, Transmitter};
@@ -11,8 +10,6 @@ use crate::measure::Tally;
 
 /// Frames that one turn of the switch works on.
 const BURST: usize = 64;
-/// `PACKET_QDISC_BYPASS`, include/uapi/linux/if_packet.h.
-const QDISC_BYPASS: libc::c_int = 20;
 
 pub(crate) struct PacketSender {
     transmitter: Transmitter,
@@ -34,23 +31,6 @@ impl PacketSender {
         }
         let transmitter = Transmitter::open(None).expect("root may open a packet socket");
         PacketSender { transmitter, arena, burst, ports: ports.to_vec(), copies }
-    }
-
-    /// Sends through the ports' queueing disciplines (here: none) instead of around them.
-    pub(crate) fn through_qdisc(self) -> PacketSender {
-        let off: libc::c_int = 0;
-        // SAFETY: pointer and length describe `off`, which the kernel only reads.
-        let failed = unsafe {
-            libc::setsockopt(
-                self.transmitter.as_fd().as_raw_fd(),
-                libc::SOL_PACKET,
-                QDISC_BYPASS,
-                std::ptr::from_ref(&off).cast(),
-                size_of::<libc::c_int>() as u32,
-            )
-        };
-        assert_eq!(failed, 0, "the bypass can be switched off");
-        self
     }
 }
 
