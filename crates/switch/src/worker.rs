@@ -51,8 +51,9 @@ pub(crate) const BUDGET: usize = 64;
 /// Bytes of one port in one turn, about: a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
 pub(crate) const QUANTUM_BYTES: u32 = BUDGET as u32 * 1514;
 
-/// Turns between two looks at who is ready. Commands are looked for before each.
-const TURNS: usize = 16;
+/// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
+/// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
+const LEAST_TURN: usize = BUDGET / 16;
 
 /// A port as one worker serves it: its RX ring on the worker's queue.
 pub(crate) struct Channel {
@@ -129,12 +130,13 @@ impl Worker {
             let looked = Instant::now();
             let slept = self.wait();
             let woken = if slept { Instant::now() } else { looked };
-            for _ in 0..TURNS {
+            let mut served = 0;
+            while served < BUDGET {
                 if !self.obey() {
                     return;
                 }
                 let Some(port) = self.ready.next() else { break };
-                self.run_once(port);
+                served += self.run_once(port).max(LEAST_TURN);
             }
             let cell = self.shared.worker_cell(self.index);
             cell.iterations.add(1);
@@ -143,14 +145,15 @@ impl Worker {
         }
     }
 
-    /// One turn of one port: the data plane.
-    fn run_once(&mut self, port: PortId) {
-        let Some(mut channel) = self.channels[usize::from(port.0)].take() else { return };
+    /// One turn of one port: the data plane. Says how many packets it was.
+    fn run_once(&mut self, port: PortId) -> usize {
+        let Some(mut channel) = self.channels[usize::from(port.0)].take() else { return 0 };
         let now = Nanos(self.started.elapsed().as_nanos() as u64);
         let topology = Arc::clone(self.topology.load());
         let mut tally = Tally::default();
 
         let more = self.receive(&mut channel);
+        let packets = self.burst.len();
         self.classify(&topology, &channel, &mut tally);
         self.decide(&topology, &mut channel, now, &mut tally);
         self.transmit(&topology, &channel);
@@ -162,5 +165,6 @@ impl Worker {
             self.ready.again(port);
         }
         self.channels[usize::from(port.0)] = Some(channel);
+        packets
     }
 }

@@ -7,6 +7,7 @@ mod hundred_ports;
 mod machine;
 mod rates;
 mod report;
+mod starvation;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,16 +64,19 @@ pub enum Benchmark {
     Latency,
     /// Cycles a 60-byte frame, at a rate that does not saturate.
     Cycles,
+    /// What a flood on one port costs two others: pings, and TCP request and response.
+    Starvation,
     /// Memory a port and processor time when idle, with a hundred ports.
     HundredPorts,
 }
 
 impl Benchmark {
-    const ALL: [Benchmark; 5] = [
+    const ALL: [Benchmark; 6] = [
         Benchmark::SmallPackets,
         Benchmark::TcpStream,
         Benchmark::Latency,
         Benchmark::Cycles,
+        Benchmark::Starvation,
         Benchmark::HundredPorts,
     ];
 
@@ -82,6 +86,7 @@ impl Benchmark {
             Benchmark::TcpStream => rates::tcp_stream(contender, duration),
             Benchmark::Latency => rates::latency(contender, duration),
             Benchmark::Cycles => rates::cycles(contender, duration),
+            Benchmark::Starvation => starvation::measure(contender, duration),
             Benchmark::HundredPorts => hundred_ports::measure(contender, duration),
         }
     }

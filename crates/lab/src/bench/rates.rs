@@ -41,31 +41,29 @@ impl Pair {
         if dut.needs_offloads_off() {
             hosts.iter().try_for_each(|host| host.netns().ethtool("eth0", &["tx", "off"]).map(drop))?;
         }
-        let pair = Pair { dut, hosts, lab };
-        pair.wait_until_it_carries()?;
-        Ok(pair)
+        wait_until_it_carries(&hosts[0], &hosts[1])?;
+        Ok(Pair { dut, hosts, lab })
     }
+}
 
-    /// Open vSwitch takes a while to begin.
-    fn wait_until_it_carries(&self) -> Result<()> {
-        let answers = || Ping::new(self.hosts[1].v4()).from(&self.hosts[0]).is_ok_and(|r| r.is_complete());
-        wait::until("the switch to carry packets", WARM_UP_LIMIT, answers)
-    }
+/// Open vSwitch takes a while to begin.
+pub(super) fn wait_until_it_carries(from: &Host, to: &Host) -> Result<()> {
+    let answers = || Ping::new(to.v4()).from(from).is_ok_and(|report| report.is_complete());
+    wait::until("the switch to carry packets", WARM_UP_LIMIT, answers)
+}
 
-    /// A 60-byte UDP frame from the first host to the second.
-    fn small_frame(&self) -> Vec<u8> {
-        let end = |host: &Host, port| (host.mac(), host.v4().octets(), port);
-        let mut frame = Frame::udp4(end(&self.hosts[0], 1024), end(&self.hosts[1], 9), &[0; 18]).build();
-        // No UDP checksum: the source changes the port.
-        frame[40..42].copy_from_slice(&[0, 0]);
-        frame
-    }
+/// A 60-byte UDP frame from one host to another.
+pub(super) fn small_frame(from: &Host, to: &Host) -> Vec<u8> {
+    let end = |host: &Host, port| (host.mac(), host.v4().octets(), port);
+    let mut frame = Frame::udp4(end(from, 1024), end(to, 9), &[0; 18]).build();
+    // No UDP checksum: the source changes the port.
+    frame[40..42].copy_from_slice(&[0, 0]);
+    frame
+}
 
-    /// Lets the switch know where the second host is, although a sink takes its packets.
-    fn teach(&self) -> Result<()> {
-        let socket = FrameSocket::open(&self.hosts[1])?;
-        socket.send(&Frame::marked(self.hosts[1].mac(), BROADCAST, 1).build())
-    }
+/// Lets the switch know where a host is, although a sink takes its packets.
+pub(super) fn teach(host: &Host) -> Result<()> {
+    FrameSocket::open(host)?.send(&Frame::marked(host.mac(), BROADCAST, 1).build())
 }
 
 pub(super) fn small_packets(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
@@ -75,8 +73,14 @@ pub(super) fn small_packets(contender: Contender, duration: Duration) -> Result<
         pair.lab.switch().ethtool("h1", &["gro", "on"])?;
     }
     let sink = Sink::attach(pair.hosts[1].netns(), "eth0")?;
-    pair.teach()?;
-    let source = Source::start(pair.hosts[0].netns(), "eth0", pair.small_frame(), FLOWS, SENDER_CPU)?;
+    teach(&pair.hosts[1])?;
+    let source = Source::start(
+        pair.hosts[0].netns(),
+        "eth0",
+        small_frame(&pair.hosts[0], &pair.hosts[1]),
+        FLOWS,
+        SENDER_CPU,
+    )?;
     let arrives = || sink.counted().is_ok_and(|counted| counted.packets > 0);
     wait::until("the first packet behind the switch", WARM_UP_LIMIT, arrives)?;
     let (start, before) = (Instant::now(), sink.counted()?.packets);
@@ -119,9 +123,9 @@ pub(super) fn cycles(contender: Contender, duration: Duration) -> Result<Vec<Val
 fn time_through(contender: Contender, duration: Duration) -> Result<(f64, f64)> {
     let pair = Pair::new(contender)?;
     let sink = Sink::attach(pair.hosts[1].netns(), "eth0")?;
-    pair.teach()?;
+    teach(&pair.hosts[1])?;
     let socket = FrameSocket::open(&pair.hosts[0])?;
-    let frame = pair.small_frame();
+    let frame = small_frame(&pair.hosts[0], &pair.hosts[1]);
     let work = || Ok::<_, LabError>(pair.dut.work_time()? + cpu::softirq_threads_time());
     let before = work()?;
     let sent = on_sender_cpu(|| paced::send(&socket, &frame, PACED_RATE, duration))?;

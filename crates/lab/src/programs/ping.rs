@@ -13,6 +13,7 @@ pub struct Ping {
     count: u32,
     payload_bytes: u32,
     forbid_fragments: bool,
+    pause: Option<Duration>,
 }
 
 /// What ping counted.
@@ -36,7 +37,7 @@ impl PingReport {
 impl Ping {
     /// Three requests of 56 bytes, one right after the other.
     pub fn new(target: impl Into<IpAddr>) -> Ping {
-        Ping { target: target.into(), count: 3, payload_bytes: 56, forbid_fragments: false }
+        Ping { target: target.into(), count: 3, payload_bytes: 56, forbid_fragments: false, pause: None }
     }
 
     /// Sends this many requests.
@@ -50,6 +51,13 @@ impl Ping {
     #[must_use]
     pub fn payload_bytes(mut self, bytes: u32) -> Ping {
         self.payload_bytes = bytes;
+        self
+    }
+
+    /// Sends a request each `pause`, and not all at once.
+    #[must_use]
+    pub fn every(mut self, pause: Duration) -> Ping {
+        self.pause = Some(pause);
         self
     }
 
@@ -69,13 +77,19 @@ impl Ping {
         let count = self.count.to_string();
         // All at once, because ping waits for the last replies no longer than twice the longest time before or the
         // interval: with a short one it gives up on a busy machine.
-        command.args(["-n", "-q", "-W", "2", "-i", "1", "-l", &count, "-c", &count]);
+        command.args(["-n", "-q", "-W", "2", "-c", &count]);
+        match self.pause {
+            Some(pause) => command.args(["-i", &pause.as_secs_f64().to_string()]),
+            None => command.args(["-i", "1", "-l", &count]),
+        };
         command.args(["-s", &self.payload_bytes.to_string()]);
         if self.forbid_fragments {
             command.args(["-M", "do"]);
         }
         command.arg(self.target.to_string());
-        let finished = command::run(command, Duration::from_secs(20))?;
+        let sending = self.pause.unwrap_or_default() * self.count;
+        // A busy machine makes pauses longer.
+        let finished = command::run(command, Duration::from_secs(20) + 4 * sending)?;
         parse(&finished.stdout).ok_or_else(|| {
             LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
         })

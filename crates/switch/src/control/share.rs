@@ -8,8 +8,9 @@ use forebay_policy::{Admission, Occupancy, Th, Threshold};
 use super::Control;
 use super::port::Port;
 
-/// A port's part in the pool until something else is asked for: as much as is free, and a turn's packets always.
-pub(super) const DEFAULT: Share = Share { threshold: Threshold::Dynamic(Th::ONE), reserve: 64 };
+/// A port's part in the pool until something else is asked for: as much as is free. Nothing is reserved, because with a
+/// thousand ports that could not be kept.
+pub(super) const DEFAULT: Share = Share { threshold: Threshold::Dynamic(Th::ONE), reserve: 0 };
 
 /// One port's part in the pool. It counts for each RX ring of the port by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

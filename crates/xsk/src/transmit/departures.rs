@@ -143,6 +143,8 @@ impl Departures {
         unsafe {
             (&raw mut (*slot).ifindex).write(arrays.ifindex(index));
             (&raw mut (*slot).again).write(packet.again.into());
+            // What the program does not come to was not sent.
+            (&raw mut (*slot).result).write(-libc::EINVAL);
         }
         if packet.again {
             return;

@@ -21,6 +21,8 @@ pub(super) struct Arrays {
     pub(super) addresses: [libc::sockaddr_ll; BATCH],
     pub(super) packets: [Packet; BATCH],
     pieces: [libc::iovec; PIECES],
+    /// Where the pieces of each message begin.
+    first_pieces: [usize; BATCH],
     tags: [[u8; TAG]; BATCH],
     offloads: [Offload; BATCH],
     headers: [[u8; HEADER]; BATCH],
@@ -59,9 +61,8 @@ impl Arrays {
 
     /// The pieces of a message of this batch.
     pub(super) fn pieces(&self, index: usize) -> &[libc::iovec] {
-        let header = &self.messages[index].msg_hdr;
-        // SAFETY: `Message` made both of a run of `self.pieces`, which does not move.
-        unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) }
+        let first = self.first_pieces[index];
+        &self.pieces[first..first + self.messages[index].msg_hdr.msg_iovlen]
     }
 }
 
@@ -101,6 +102,7 @@ impl Message<'_, '_> {
         header.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
         header.msg_iov = std::ptr::from_mut(&mut arrays.pieces[*self.pieces]);
         header.msg_iovlen = 0;
+        arrays.first_pieces[self.index] = *self.pieces;
         if with_joints {
             arrays.offloads[self.index] = offload;
             let start = std::ptr::from_ref(&arrays.offloads[self.index]).cast();
