@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use forebay_control::pool::PoolThreshold;
 use forebay_lab::frame::{BROADCAST, Frame};
+use forebay_lab::measure::sink::Sink;
+use forebay_lab::measure::source::Source;
+use forebay_lab::packet_io::FrameSocket;
+use forebay_lab::programs::ping::Ping;
 use forebay_lab::{Host, Lab, PortKind, Result, wait};
 
-use crate::bed::{Bed, Oracle, while_stopped};
+use crate::bed::{Bed, CONGESTION, Oracle, while_stopped};
 use crate::harness::{Outcome, Subject, Suite};
 use crate::wire::Wire;
 
@@ -24,6 +28,8 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("saturated_ports_hold_what_the_dynamic_threshold_says", dynamic_threshold);
     suite.on_forebay("a_quiet_port_has_its_reserve_when_the_pool_is_saturated", reserve);
     suite.on_forebay("jumbo_frames_of_one_port_do_not_take_the_turn_of_another", jumbo_turns);
+    suite.heavy_once("a_flood_on_a_tcx_port_costs_no_other_port_a_ping", || flood(PortKind::VethTcx));
+    suite.heavy_once("a_flood_on_an_xdp_port_costs_no_other_port_a_ping", || flood(PortKind::VethXdp));
     suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
@@ -177,6 +183,42 @@ fn jumbo_turns(subject: Subject) -> Outcome {
     let last_small = arrived.iter().rposition(|bytes| bytes.len() < JUMBO).expect("half of them are small");
     let jumbos_before = arrived[..last_small].iter().filter(|bytes| bytes.len() == JUMBO).count();
     assert!(jumbos_before <= JUMBOS_A_TURN, "{jumbos_before} jumbo frames before the last small one");
+    Ok(())
+}
+
+/// More than a million frames a second from the first host to the second, while the third pings the fourth.
+fn flood(kind: PortKind) -> Outcome {
+    const SOURCE_CPU: usize = 0;
+    const PINGS: u32 = 1000;
+    let (mut bed, hosts) = Bed::with_hosts(Subject::Forebay(kind), 4)?;
+    if kind == PortKind::VethTcx {
+        // Without XDP on it, a veth takes redirected frames only with GRO.
+        bed.lab.switch().ethtool(hosts[0].name(), &["gro", "on"])?;
+    }
+    let end = |host: &Host| (host.mac(), host.v4().octets(), 9);
+    let mut frame = Frame::udp4(end(&hosts[0]), end(&hosts[1]), &[0; 18]).build();
+    // No UDP checksum: the source changes the port.
+    frame[40..42].copy_from_slice(&[0, 0]);
+    let sink = Sink::attach(hosts[1].netns(), "eth0")?;
+    FrameSocket::open(&hosts[1])?.send(&Frame::marked(hosts[1].mac(), BROADCAST, 1).build())?;
+    // Both know each other before.
+    assert!(Ping::new(hosts[3].v4()).from(&hosts[2])?.is_complete());
+    let (report, counted) = bed.watch(|_| {
+        let source = Source::start(hosts[0].netns(), "eth0", frame, 64, SOURCE_CPU)?;
+        wait::until("the flood to arrive", ARRIVAL_LIMIT, || {
+            sink.counted().is_ok_and(|seen| seen.packets > 0)
+        })?;
+        let report = Ping::new(hosts[3].v4()).count(PINGS).every(Duration::from_millis(1)).from(&hosts[2])?;
+        source.finish()?;
+        Ok(report)
+    })?;
+    assert!(report.is_complete(), "{report:?}\n{counted}");
+    assert!(counted.moved("h1", "over_threshold").unwrap_or(0) > 0, "no flood\n{counted}");
+    for port in ["h3", "h4"] {
+        for drop in CONGESTION {
+            assert_eq!(counted.moved(port, drop), Some(0), "{drop} on {port}\n{counted}");
+        }
+    }
     Ok(())
 }
 

@@ -156,8 +156,6 @@ pub(super) struct Counted {
     pub(super) kernel: KernelCounters,
     pub(super) sockets: Statistics,
     pub(super) collector_lost: u64,
-    /// Received by the kernel and not yet by a worker.
-    pub(super) waiting: u64,
 }
 
 /// The sums of deleted ports.
@@ -190,7 +188,6 @@ impl AddAssign for Counted {
         self.sockets.rx_dropped += other.sockets.rx_dropped;
         self.sockets.rx_ring_full += other.sockets.rx_ring_full;
         self.collector_lost += other.collector_lost;
-        self.waiting += other.waiting;
     }
 }
 

@@ -93,16 +93,19 @@ impl Control {
 
     /// Reserves are a promise, so together they must fit into the pool.
     fn check_reserve(&self, name: &str, reserve: u32) -> Result<(), ApiError> {
-        let others = self.ports.values().filter(|port| port.spec.port_name() != name);
-        let promised: u64 = others.map(|port| u64::from(port.share.reserve) * port.queues.len() as u64).sum();
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.ports.values().partition(|port| port.spec.port_name() == name);
+        let rings = |port: &Port| port.queues.len() as u64;
+        let promised: u64 = others.iter().map(|port| u64::from(port.share.reserve) * rings(port)).sum();
         let left = self.datapath.accounts().pool_size().saturating_sub(promised);
-        let most = left.min(self.rx_ring_depth.into());
+        let own_rings = own.iter().map(|port| rings(port)).sum::<u64>().max(1);
+        let most = (left / own_rings).min(self.rx_ring_depth.into());
         if u64::from(reserve) > most {
             return Err(ApiError::new(ErrorCode::InvalidValue, "the pool cannot keep this reserve")
                 .with_field("reserve")
                 .with_value(reserve)
                 .with_limit(format!(
-                    "{most} frames: {left} not promised to other ports, and the RX ring's depth"
+                    "{most} frames for each RX ring: {left} are not promised to other ports, and a ring is so deep"
                 ))
                 .with_remedy("lower other ports' reserves, or make pool.frames larger"));
         }

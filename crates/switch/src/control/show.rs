@@ -39,7 +39,6 @@ impl Control {
         Counted {
             tx_offered: port.cells.tx_offered(),
             cells,
-            waiting: port.seen(),
             sockets: port.socket_statistics(),
             kernel: self.datapath.counters(port.id.0).since(&port.baseline),
             collector_lost: port.loss.lost_packets(),
