@@ -13,6 +13,7 @@ const BPF_XDP: sys::bpf_attach_type = 37;
 const BPF_TCX_INGRESS: sys::bpf_attach_type = 46;
 const BPF_PSEUDO_KFUNC_CALL: u8 = 2;
 const TCX_NEXT: i32 = -1;
+const TC_OK: i32 = 0;
 const XDP_PASS: i32 = 2;
 
 /// Most tcx programs that are listed of one netdev; the kernel allows 64 (kernel/bpf/mprog.c, 6.18).
@@ -58,6 +59,24 @@ pub(super) fn make_mappable_array() -> io::Result<()> {
         sys::bpf_map_create(sys::BPF_MAP_TYPE_ARRAY, c"fb_probe".as_ptr(), 4, 8, 1, &raw const options)
     };
     own(map).map(drop)
+}
+
+/// Has the kernel run a tc program once, on a packet made for it.
+pub(super) fn run_on_request() -> io::Result<()> {
+    let program = load(sys::BPF_PROG_TYPE_SCHED_CLS, &verdict(TC_OK), &mut load_options())?;
+    let packet = [0_u8; 64];
+    let mut run = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as u64,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: the packet and the options live until the call returns.
+    match unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut run) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(-errno)),
+    }
 }
 
 /// Ids of the programs on a netdev's tcx ingress, in the order in which they run.

@@ -44,13 +44,14 @@ fn running_kernel() -> (u32, u32) {
 fn as_root_every_feature_of_the_running_kernels_version_is_found_by_use() {
     let Some(netns) = netns() else { return };
     let checks = netns.run(kernel::checks);
-    assert_eq!(checks.len(), 11);
+    assert_eq!(checks.len(), 12);
     let here = running_kernel();
     let features = [
         ("veth netdevs", (6, 6)),
         ("netdev netlink family", (6, 6)),
         ("tcx links", (6, 6)),
         ("mappable BPF arrays", (6, 6)),
+        ("BPF programs run on request", (6, 6)),
         ("device-bound XDP programs", (6, 6)),
         ("XDP metadata: hash", (6, 6)),
         ("XDP metadata: VLAN tag", (6, 8)),
