@@ -17,6 +17,7 @@ pub const CAPTURE_LIMIT: u32 = 20_000;
 pub fn register(suite: &mut Suite) {
     suite.everywhere("every_pair_pings_over_ipv4_and_ipv6", every_pair_pings);
     suite.everywhere("each_ping_is_counted_once_on_the_way_there_and_back", pings_are_counted);
+    suite.on_forebay("two_workers_carry_everything_between_their_ports", two_workers);
     suite.heavy_everywhere("tcp_carries_data_both_ways_with_default_offloads", tcp_both_ways);
     suite.everywhere("udp_datagrams_of_every_size_arrive", udp_datagrams);
     suite.everywhere("a_web_server_answers_every_request", web_server);
@@ -30,6 +31,27 @@ pub fn ping_all(hosts: &[Host], v6: bool) -> Result<()> {
             assert!(report.is_complete(), "{} to {}: {report:?}", from.name(), to.address(v6));
         }
     }
+    Ok(())
+}
+
+fn two_workers(subject: Subject) -> Outcome {
+    const BYTES: u64 = 64 << 20;
+    let mut bed = Bed::with_config(subject, "[switch]\nworkers = 2\n")?;
+    let hosts = bed.lab.hosts(4, subject.kind())?;
+    bed.attach(&hosts)?;
+    let ((), counted) = bed.watch(|_| {
+        ping_all(&hosts, false)?;
+        ping_all(&hosts, true)
+    })?;
+    counted.no_drops();
+    let (report, counted) = bed.watch(|lab| {
+        let _server = IperfServer::start(lab, &hosts[1])?;
+        Iperf::bytes(BYTES).run(&hosts[0], &hosts[1])
+    })?;
+    assert!(report.is_complete(BYTES), "{report:?}");
+    counted.no_drops_but(&CONGESTION);
+    let workers = bed.client().stats()?.workers;
+    assert!(workers.len() == 2 && workers.iter().all(|worker| worker.packets > 0), "{workers:?}");
     Ok(())
 }
 
