@@ -39,8 +39,8 @@ struct port_counters {
 
 /*
  * What one RX ring holds of the pool, in frames: taken - settled. The port's
- * program takes; the ring's worker settles, by what it finds in the ring. Both
- * only ever grow, and may wrap. A cache line for each side.
+ * program takes; the ring's worker settles, by what it finds in the ring, which
+ * may be more than before. Both may wrap. A cache line for each side.
  */
 struct ring_account {
 	__u64 taken;

@@ -99,23 +99,23 @@ int tcx_port(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	struct port_counters *counted;
 	struct port_config *port;
-	__u32 packets, socket, length;
+	__u32 packets, ring, length;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return TC_ACT_UNSPEC;
 	counted = counters_of(port->port_id);
-	socket = port->port_id * settings.collector_queues + port->queue;
+	ring = port->port_id * settings.collector_queues + port->queue;
 	/*
 	 * Without a socket the switch is dying: its programs go one by one, and
 	 * its successor's may be attached behind them.
 	 */
-	if (!counted || !bpf_map_lookup_elem(&sockets, &socket))
+	if (!counted || !bpf_map_lookup_elem(&sockets, &ring))
 		return TC_ACT_UNSPEC;
 	packets = wire_packets(skb);
 	length = skb->gso_size ? skb->gso_size + HEADERS_GUESS : skb->len;
 	add(&counted->offered_packets, packets);
-	if (!take_frames(socket, frames_for(packets, length))) {
+	if (!take_frames(ring, frames_for(packets, length))) {
 		add(&counted->over_threshold_packets, packets);
 		return TC_ACT_SHOT;
 	}

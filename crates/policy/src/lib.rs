@@ -17,4 +17,4 @@ mod threshold;
 pub use bucket::TokenBucket;
 pub use deficit::Deficit;
 pub use nanos::Nanos;
-pub use threshold::{Admission, Occupancy, Th, Threshold, fixed_point};
+pub use threshold::{Admission, Occupancy, Th, Threshold};

@@ -5,8 +5,8 @@
 //! frames, and B/(1+αN) stays free for the next one. α is a power of two, written as devlink-sb does:
 //! α = 2^(th−10).
 //!
-//! The kernel programs decide by the same rule (bpf/account.h); this is the rule as one can test it, and what tables
-//! and estimates are computed from.
+//! The kernel programs decide by the same rule (bpf/account.h); this is the rule as one can test it, and what
+//! `forebay pool show` computes limits from.
 
 /// devlink-sb's `th`: α = 2^(th−10), from 2^−7 to 2^6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,11 +28,6 @@ impl Th {
     /// The number itself.
     pub const fn get(self) -> u8 {
         self.0
-    }
-
-    /// α as a number.
-    pub fn alpha(self) -> f64 {
-        f64::from(self.0).exp2() / 1024.0
     }
 
     /// α · `frames`, rounded down.
@@ -95,12 +90,6 @@ impl Admission {
     }
 }
 
-/// What each of `saturated` queues holds in the end: αB/(1+αN).
-pub fn fixed_point(th: Th, pool_size: u64, saturated: u64) -> f64 {
-    let alpha = th.alpha();
-    alpha * pool_size as f64 / (1.0 + alpha * saturated as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -108,6 +97,15 @@ mod tests {
     use super::*;
 
     const DEEP: u32 = u32::MAX;
+
+    fn alpha(th: u8) -> f64 {
+        f64::from(th).exp2() / 1024.0
+    }
+
+    /// What each of `saturated` queues holds in the end: αB/(1+αN).
+    fn fixed_point(th: u8, pool_size: u64, saturated: usize) -> f64 {
+        alpha(th) * pool_size as f64 / (1.0 + alpha(th) * saturated as f64)
+    }
 
     fn dynamic(th: u8) -> Admission {
         Admission { threshold: Threshold::Dynamic(Th::new(th).unwrap()), reserve: 0, depth: DEEP }
@@ -130,9 +128,9 @@ mod tests {
 
     #[test]
     fn th_counts_as_in_devlink() {
-        let alphas = [(3, 1.0 / 128.0), (8, 0.25), (10, 1.0), (13, 8.0), (16, 64.0)];
-        for (th, alpha) in alphas {
-            assert!((Th::new(th).unwrap().alpha() - alpha).abs() < 1e-12, "{th}");
+        let alphas = [(3, 8), (8, 256), (10, 1024), (13, 8192), (16, 65_536)];
+        for (th, of_1024) in alphas {
+            assert_eq!(Th::new(th).unwrap().of(1024), of_1024, "{th}");
         }
         assert_eq!((Th::new(2), Th::new(17)), (None, None));
         assert_eq!((Th::new(8).unwrap().of(1001), Th::new(13).unwrap().of(1001)), (250, 8008));
@@ -144,7 +142,7 @@ mod tests {
         for th in [8, 10, 13] {
             for queues in [1, 2, 4, 8] {
                 let held = saturate(&vec![dynamic(th); queues], POOL);
-                let expected = fixed_point(Th::new(th).unwrap(), POOL, queues as u64);
+                let expected = fixed_point(th, POOL, queues);
                 for frames in &held {
                     let off = (*frames as f64 - expected).abs();
                     assert!(off <= 0.01 * expected + 1.0, "th {th}, {queues}: {held:?}, {expected}");

@@ -91,7 +91,8 @@ impl Control {
         }
     }
 
-    /// Reserves are a promise, so together they must fit into the pool.
+    /// Reserves together must fit into the pool. Others may still fill it: a reserve lies above a port's own threshold,
+    /// not below everybody else's.
     fn check_reserve(&self, name: &str, reserve: u32) -> Result<(), ApiError> {
         let (own, others): (Vec<_>, Vec<_>) =
             self.ports.values().partition(|port| port.spec.port_name() == name);
