@@ -5,8 +5,13 @@
  */
 #include "maps.h"
 
-/* The source port id: from the VLAN tag (tcx ports) or the mark (XDP ports). */
-static __always_inline int source_port(struct xdp_md *ctx, __u32 *port_id)
+enum source {
+	UNKNOWN,
+	TAGGED, /* a tcx port's packet: the VLAN tag is the port id */
+	MARKED, /* an XDP port's */
+};
+
+static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_id)
 {
 	void *data = (void *)(long)ctx->data;
 	struct port_mark *mark = (void *)(long)ctx->data_meta;
@@ -15,30 +20,52 @@ static __always_inline int source_port(struct xdp_md *ctx, __u32 *port_id)
 
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci)) {
 		*port_id = tci;
-		return 0;
+		return TAGGED;
 	}
 	if ((void *)(mark + 1) > data || mark->magic != PORT_MARK_MAGIC)
-		return -1;
+		return UNKNOWN;
 	*port_id = mark->port_id;
-	return 0;
+	return MARKED;
+}
+
+static __always_inline __u32 bank_of(struct xdp_md *ctx)
+{
+	__u32 second = 1;
+	struct collector_ends *ends = bpf_map_lookup_elem(&collectors, &second);
+
+	return ends && ends->receive_ifindex == ctx->ingress_ifindex;
+}
+
+/* The port's own socket on this queue where it has one, else the shared one, which needs marked packets. */
+static __always_inline int socket_of(struct xdp_md *ctx, enum source source, __u32 port_id,
+				     __u32 *socket)
+{
+	__u32 bank = bank_of(ctx), queue = ctx->rx_queue_index;
+
+	*socket = socket_number(bank, port_id, queue);
+	if (bpf_map_lookup_elem(&sockets, socket))
+		return 0;
+	*socket = socket_number(bank, settings.shared_ring, queue);
+	return source == MARKED ? 0 : mark(ctx, port_id);
 }
 
 SEC("xdp.frags")
 int collector(struct xdp_md *ctx)
 {
 	struct port_counters *counted;
-	__u32 port_id;
-	int verdict;
+	int verdict = XDP_DROP;
+	__u32 port_id, socket;
+	enum source source;
 
-	if (source_port(ctx, &port_id))
+	source = source_port(ctx, &port_id);
+	if (source == UNKNOWN)
 		return XDP_DROP;
 	counted = counters_of(port_id);
 	if (!counted)
 		return XDP_DROP;
 	add(&counted->collected_packets, 1);
-	verdict = bpf_redirect_map(&sockets,
-				   port_id * settings.collector_queues + ctx->rx_queue_index,
-				   XDP_DROP);
+	if (!socket_of(ctx, source, port_id, &socket))
+		verdict = bpf_redirect_map(&sockets, socket, XDP_DROP);
 	if (verdict != XDP_REDIRECT)
 		add(&counted->unclaimed_packets, 1);
 	return verdict;

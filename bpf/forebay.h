@@ -12,19 +12,34 @@
 /* First four bytes below a packet that an XDP port hands to the collector. */
 #define PORT_MARK_MAGIC 0x46427071u
 
-/* What the programs know of the collector from the start. */
+/* What the programs know from the start. */
 struct settings {
-	__u32 collector_ifindex; /* its transmit end */
-	__u32 collector_queues;
+	__u32 queues;	     /* of a collector; one a worker */
 	__u32 frame_payload; /* bytes of a packet that one frame holds */
+	__u32 shared_ring;   /* stands for a port id where all ports share a ring */
 	__u32 reserved;
+};
+
+/*
+ * A port's sockets stand in one of three banks of the table: those of the first
+ * collector, of the second, which follows it when the pool changes, or sockets
+ * on the port's own netdev.
+ */
+#define COLLECTORS 2
+#define BANK_DIRECT COLLECTORS
+#define BANKS (COLLECTORS + 1)
+
+/* One of the collectors. */
+struct collector_ends {
+	__u32 transmit_ifindex;
+	__u32 receive_ifindex;
 };
 
 /* How a port's programs treat what comes in; keyed by interface index. */
 struct port_config {
 	__u16 port_id;	/* source port id, the index of its counters */
 	__u16 queue;	/* collector queue that a tcx port's packets take */
-	__u32 reserved;
+	__u32 bank;	/* where its sockets are */
 };
 
 /* Counted by the kernel programs, read by the daemon through shared memory. */
@@ -34,7 +49,8 @@ struct port_counters {
 	__u64 unclaimed_packets; /* collected, but no socket for the port */
 	__u64 refused_packets;	 /* the port's program could not hand over */
 	__u64 over_threshold_packets; /* the port held its share of the pool */
-	__u64 reserved[3];	 /* a whole cache line a port */
+	__u64 ring_full_packets; /* the ring had no room left */
+	__u64 reserved[2];	 /* a whole cache line a port */
 };
 
 /*
@@ -59,10 +75,14 @@ struct pool_account {
 	__u64 reserved_taken[7];
 	__u64 settled;
 	__u64 size;
-	__u64 reserved_settled[6];
+	__u64 headroom; /* frames that thresholds leave to reserves */
+	__u64 reserved_settled[5];
 };
 
-/* Lies below a packet on its way from an XDP port to the collector. */
+/*
+ * Lies below a packet on its way from an XDP port to the collector, and below
+ * every packet in a ring that ports share.
+ */
 struct port_mark {
 	__u32 magic;
 	__u32 port_id;

@@ -26,7 +26,7 @@ struct {
 	__uint(max_entries, 1);
 } counters SEC(".maps");
 
-/* Port id times queues plus queue -> the port's socket on that queue. */
+/* socket_number() -> the socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__type(key, __u32);
@@ -34,15 +34,23 @@ struct {
 	__uint(max_entries, 1);
 } sockets SEC(".maps");
 
-/* Entry 0: the collector's transmit end, for XDP ports. */
+/* Both ends of the collectors. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct collector_ends);
+	__uint(max_entries, COLLECTORS);
+} collectors SEC(".maps");
+
+/* Their transmit ends once more, for XDP ports. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__type(key, __u32);
 	__type(value, __u32);
-	__uint(max_entries, 1);
+	__uint(max_entries, COLLECTORS);
 } collector_tx SEC(".maps");
 
-/* Port id times queues plus queue -> what that ring holds, mapped into the daemon. */
+/* account_number() -> what the ring there holds, mapped into the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -75,6 +83,32 @@ const volatile struct settings settings = {};
 static __always_inline struct port_counters *counters_of(__u32 port_id)
 {
 	return bpf_map_lookup_elem(&counters, &port_id);
+}
+
+static __always_inline __u32 account_number(__u32 port_id, __u32 queue)
+{
+	return port_id * settings.queues + queue;
+}
+
+/* Port ids go up to `shared_ring`, which is one of them here. */
+static __always_inline __u32 socket_number(__u32 bank, __u32 port_id, __u32 queue)
+{
+	return account_number(bank * (settings.shared_ring + 1) + port_id, queue);
+}
+
+/* Writes the source port id below the packet; 0 or -1. */
+static __always_inline int mark(struct xdp_md *ctx, __u32 port_id)
+{
+	struct port_mark *mark;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
+		return -1;
+	mark = (void *)(long)ctx->data_meta;
+	if ((void *)(mark + 1) > (void *)(long)ctx->data)
+		return -1;
+	mark->magic = PORT_MARK_MAGIC;
+	mark->port_id = port_id;
+	return 0;
 }
 
 /* Frames for so many packets of a length. */

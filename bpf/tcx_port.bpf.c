@@ -98,31 +98,27 @@ int tcx_port(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;
 	struct port_counters *counted;
+	struct collector_ends *collector;
 	struct port_config *port;
-	__u32 packets, ring, length;
+	__u32 packets, account, length, bank;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return TC_ACT_UNSPEC;
 	counted = counters_of(port->port_id);
-	ring = port->port_id * settings.collector_queues + port->queue;
-	/*
-	 * Without a socket the switch is dying: its programs go one by one, and
-	 * its successor's may be attached behind them.
-	 */
-	if (!counted || !bpf_map_lookup_elem(&sockets, &ring))
+	bank = port->bank;
+	collector = bpf_map_lookup_elem(&collectors, &bank);
+	if (!counted || !collector || !find_account(port, port->queue, &account))
 		return TC_ACT_UNSPEC;
 	packets = wire_packets(skb);
 	length = skb->gso_size ? skb->gso_size + HEADERS_GUESS : skb->len;
 	add(&counted->offered_packets, packets);
-	if (!take_frames(ring, frames_for(packets, length))) {
-		add(&counted->over_threshold_packets, packets);
+	if (!admit(counted, account, packets, length))
 		return TC_ACT_SHOT;
-	}
 	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), port->port_id)) {
 		add(&counted->refused_packets, packets);
 		return TC_ACT_SHOT;
 	}
 	skb->queue_mapping = port->queue + 1;
-	return bpf_redirect(settings.collector_ifindex, 0);
+	return bpf_redirect(collector->transmit_ifindex, 0);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * XDP on a port: mark the frame with the source port id and redirect it to the
- * collector. What the device knows about a frame does not survive the redirect,
- * so a VLAN tag that the device took off is put back into the frame here; this
- * needs a program that is bound to the netdev. The other variant is for netdevs
- * that cannot tell (they leave tags in the frame).
+ * collector, or put it into the port's own socket on this netdev. What the
+ * device knows about a frame goes neither way, so a VLAN tag that the device
+ * took off is put back into the frame here; this needs a program that is bound
+ * to the netdev. The other variant is for netdevs that cannot tell (they leave
+ * tags in the frame).
  */
 #include "account.h"
 
@@ -35,49 +36,56 @@ static __always_inline int insert_tag(struct xdp_md *ctx, __be16 protocol, __u16
 	return 0;
 }
 
-static __always_inline int mark(struct xdp_md *ctx, __u32 port_id)
+/*
+ * The queue that the packet will wait on: the one it came in on where sockets
+ * are bound to this netdev, else the collector's. A veth's redirected frame
+ * arrives on the queue of the CPU that sent it (veth_select_rxq, Linux 6.12).
+ */
+static __always_inline __u32 queue_of(struct xdp_md *ctx, struct port_config *port)
 {
-	struct port_mark *mark;
-
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
-		return -1;
-	mark = (void *)(long)ctx->data_meta;
-	if ((void *)(mark + 1) > (void *)(long)ctx->data)
-		return -1;
-	mark->magic = PORT_MARK_MAGIC;
-	mark->port_id = port_id;
-	return 0;
+	if (port->bank == BANK_DIRECT)
+		return ctx->rx_queue_index;
+	return bpf_get_smp_processor_id() % settings.queues;
 }
 
-static __always_inline int to_collector(struct xdp_md *ctx, int device_bound)
+static __always_inline int to_socket(struct port_counters *counted, __u32 socket)
+{
+	int verdict = bpf_redirect_map(&sockets, socket, XDP_DROP);
+
+	add(&counted->collected_packets, 1);
+	if (verdict != XDP_REDIRECT)
+		add(&counted->unclaimed_packets, 1);
+	return verdict;
+}
+
+static __always_inline int receive(struct xdp_md *ctx, int device_bound)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct port_counters *counted;
 	struct port_config *port;
 	__be16 protocol = 0; /* the verifier wants them written: no CAP_PERFMON here */
 	__u16 tci = 0;
-	__u32 ring;
+	__u32 queue, account, bank;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return XDP_PASS;
 	counted = counters_of(port->port_id);
-	if (!counted)
+	queue = queue_of(ctx, port);
+	bank = port->bank;
+	if (!counted || queue >= settings.queues || !find_account(port, queue, &account))
 		return XDP_PASS;
 	add(&counted->offered_packets, 1);
-	/* A veth's redirected frame arrives on the queue of the CPU that sent it (veth_select_rxq, Linux 6.12). */
-	ring = port->port_id * settings.collector_queues +
-	       bpf_get_smp_processor_id() % settings.collector_queues;
-	if (!take_frames(ring, frames_for(1, bpf_xdp_get_buff_len(ctx)))) {
-		add(&counted->over_threshold_packets, 1);
+	if (!admit(counted, account, 1, bpf_xdp_get_buff_len(ctx)))
 		return XDP_DROP;
-	}
 	if (device_bound && !bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci) &&
 	    insert_tag(ctx, protocol, tci))
 		goto refuse;
+	if (bank == BANK_DIRECT)
+		return to_socket(counted, socket_number(bank, port->port_id, queue));
 	if (mark(ctx, port->port_id))
 		goto refuse;
-	return bpf_redirect_map(&collector_tx, 0, 0);
+	return bpf_redirect_map(&collector_tx, bank, 0);
 refuse:
 	add(&counted->refused_packets, 1);
 	return XDP_DROP;
@@ -86,11 +94,11 @@ refuse:
 SEC("xdp.frags")
 int xdp_port(struct xdp_md *ctx)
 {
-	return to_collector(ctx, 0);
+	return receive(ctx, 0);
 }
 
 SEC("xdp.frags")
 int xdp_port_bound(struct xdp_md *ctx)
 {
-	return to_collector(ctx, 1);
+	return receive(ctx, 1);
 }

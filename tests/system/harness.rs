@@ -58,6 +58,13 @@ impl Suite {
         }
     }
 
+    /// As [`Suite::on_forebay`], one at a time.
+    pub fn heavy_on_forebay(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        for subject in PortKind::ALL.map(Subject::Forebay) {
+            self.on(name, subject, true, move || scenario(subject));
+        }
+    }
+
     /// As [`Suite::everywhere`], for one that moves so much that two at once would disturb each other.
     pub fn heavy_everywhere(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
         let subjects = PortKind::ALL.map(Subject::Forebay);

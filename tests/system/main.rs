@@ -15,6 +15,7 @@ mod fdb;
 mod harness;
 mod hostile;
 mod mixed;
+mod modes;
 mod mtu;
 mod netdev;
 mod pool;
@@ -30,6 +31,7 @@ fn main() {
     let mut suite = Suite::default();
     connectivity::register(&mut suite);
     mixed::register(&mut suite);
+    modes::register(&mut suite);
     mtu::register(&mut suite);
     vlan::register(&mut suite);
     fdb::register(&mut suite);

@@ -69,7 +69,12 @@ fn frames_from<'a>(hosts: &'a [Host], wire: &mut Wire, senders: &[usize]) -> Vec
 }
 
 /// Sends frames, in turns. A veth has a frame at once, a tap gets it later.
-fn send_through(lab: &Lab, wire: &mut Wire, senders: &[(&Host, usize, Vec<u8>)], each: u64) -> Result<()> {
+pub fn send_through(
+    lab: &Lab,
+    wire: &mut Wire,
+    senders: &[(&Host, usize, Vec<u8>)],
+    each: u64,
+) -> Result<()> {
     let taps = || senders.iter().filter(|(host, ..)| host.kind() == PortKind::Tap);
     let received = |host: &Host| lab.switch().received_packets(host.name());
     let mut awaited = taps().map(|(host, ..)| received(host)).collect::<Result<Vec<_>>>()?;

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::eswitch::SpoolMode;
 use crate::fdb::FdbAdd;
+use crate::pool::PoolPolicy;
 use crate::port::PortSpec;
+use crate::rxq::RefillKind;
 
 pub use diff::{ConfigDiff, PortChange};
 
@@ -89,11 +91,24 @@ pub struct PoolConfig {
     pub frame_size: u32,
     /// Packets one port's RX ring holds, a power of two from 64 to 4096.
     pub rx_ring_depth: u32,
+    /// How the pool is shared.
+    pub policy: PoolPolicy,
+    /// How full fill rings are kept.
+    pub refill: RefillKind,
+    /// Frames that adaptive refill keeps in each at rest, 1 to 4096.
+    pub refill_low: u32,
 }
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        PoolConfig { frames: 16384, frame_size: 2048, rx_ring_depth: 1024 }
+        PoolConfig {
+            frames: 16384,
+            frame_size: 2048,
+            rx_ring_depth: 1024,
+            policy: PoolPolicy::Dt,
+            refill: RefillKind::Static,
+            refill_low: 128,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The switch as a whole.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::words::words;
 
 /// How ports share packet memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
@@ -18,21 +19,37 @@ pub enum SpoolMode {
     Spp,
 }
 
-impl SpoolMode {
-    /// The word in every output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SpoolMode::None => "none",
-            SpoolMode::Basic => "basic",
-            SpoolMode::Spp => "spp",
-        }
-    }
+words!(SpoolMode: None => "none", Basic => "basic", Spp => "spp");
+
+/// What may be changed of the switch; what isn't given stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EswitchSet {
+    /// How ports share packet memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spool_mode: Option<SpoolMode>,
 }
 
-impl fmt::Display for SpoolMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+/// What a change took, and the switch as it is then.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct EswitchSetReply {
+    /// From the first step to the last; ports went on meanwhile.
+    pub elapsed_us: u64,
+    /// Packets that found no ring during the change, or no frame.
+    pub lost_packets: u64,
+    /// Ports that could not be bound as the mode wants it; they have rings on the collector.
+    pub not_moved: Vec<PortNotMoved>,
+    /// The switch as it is.
+    pub eswitch: EswitchShow,
+}
+
+/// A port that a new mode could not be applied to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PortNotMoved {
+    /// The port's name.
+    pub name: String,
+    /// Why not.
+    pub error: ApiError,
 }
 
 /// The running switch.

@@ -21,9 +21,11 @@ pub mod fdb;
 pub mod id;
 pub mod pool;
 pub mod port;
+pub mod rxq;
 pub mod stats;
 pub mod switch_control;
 pub mod vlan;
+mod words;
 
 pub use config::Config;
 pub use counters::{DropReason, Drops, PortCounters};

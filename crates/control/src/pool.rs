@@ -5,9 +5,35 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::words::words;
+
+/// How the pool is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolPolicy {
+    /// Dynamic Thresholds as published.
+    #[default]
+    Dt,
+    /// The same with an eighth of the pool kept from them, for ports that hold no more than a first burst.
+    Headroom,
+}
+
+words!(PoolPolicy: Dt => "dt", Headroom => "headroom");
+
+/// What may be changed of the pool; what isn't given stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolSet {
+    /// How it is shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PoolPolicy>,
+}
+
 /// The pool as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PoolShow {
+    /// How it is shared.
+    pub policy: PoolPolicy,
     /// Bytes of one frame.
     pub frame_size: u32,
     /// All frames.
@@ -20,6 +46,8 @@ pub struct PoolShow {
     pub frames_held: u64,
     /// Frames that ports may hold together: all but what fill rings and workers keep.
     pub frames_shared: u64,
+    /// Of these, frames that thresholds leave to reserves.
+    pub frames_headroom: u64,
     /// Bytes of the pool.
     pub bytes_total: u64,
     /// Bytes that the kernel allocates for us besides, computed from what is bound.

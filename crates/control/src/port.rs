@@ -1,6 +1,5 @@
 //! Ports: what is asked for, what may be changed, and what is shown.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +9,7 @@ use crate::counters::PortCounters;
 use crate::error::ApiError;
 use crate::id::{IfIndex, PortId};
 use crate::vlan::VlanMode;
+use crate::words::words;
 
 /// The longest port name, in bytes.
 pub const PORT_NAME_MAX_BYTES: usize = 64;
@@ -55,23 +55,6 @@ pub enum PortState {
     NetdevRenamed,
     /// The netdev is there and the kernel refuses to attach to it; tried again when the netdev changes.
     AttachFailed,
-}
-
-macro_rules! words {
-    ($type:ident: $($variant:ident => $word:literal),+) => {
-        impl $type {
-            /// The word in every output.
-            pub const fn name(self) -> &'static str {
-                match self { $($type::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-    };
 }
 
 words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");

@@ -47,6 +47,8 @@ pub struct WorkerStats {
     pub copies: u64,
     /// Those of them that left by the departure program, in batches; the others left by a packet socket.
     pub departed: u64,
+    /// Packets of no known port, in a ring that ports share.
+    pub strays: u64,
     /// Times it went to sleep because nothing was ready.
     pub sleeps: u64,
     /// Nanoseconds not asleep.

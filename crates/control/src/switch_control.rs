@@ -2,10 +2,11 @@
 
 use crate::config::Settings;
 use crate::error::ApiError;
-use crate::eswitch::EswitchShow;
+use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
-use crate::pool::{PoolPort, PoolPortSet, PoolShow};
+use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use crate::stats::StatsShow;
 
 /// The running switch, as the API and the configuration see it.
@@ -64,14 +65,41 @@ pub trait SwitchControl: Send + Sync {
     /// The pool.
     fn pool(&self) -> PoolShow;
 
+    /// Changes how the pool is shared and shows it as it is then.
+    ///
+    /// # Errors
+    /// When the switch is stopping.
+    fn pool_set(&self, change: PoolSet) -> Result<PoolShow, ApiError>;
+
     /// Changes a port's part in the pool and shows it as it is then.
     ///
     /// # Errors
     /// No such port, or a value it can't have.
     fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError>;
 
+    /// All receive queues.
+    fn rxq(&self) -> RxqShow;
+
+    /// Changes a port's receive queues under traffic and shows them as they are then.
+    ///
+    /// # Errors
+    /// No such port, or a value it can't have; nothing is changed then.
+    fn rxq_set(&self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError>;
+
+    /// Changes how full the collector's fill rings are kept.
+    ///
+    /// # Errors
+    /// A value they can't have.
+    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError>;
+
     /// The switch as a whole.
     fn eswitch(&self) -> EswitchShow;
+
+    /// Changes the switch as a whole, under traffic.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError>;
 
     /// Takes over settings that can change while packets flow.
     ///

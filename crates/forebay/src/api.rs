@@ -12,6 +12,7 @@ mod metrics;
 pub mod openapi;
 mod pool;
 mod ports;
+mod rxq;
 pub mod server;
 mod show;
 #[cfg(test)]
@@ -115,9 +116,12 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(fdb::delete))
         .routes(routes!(fdb::flush))
         .routes(routes!(show::stats))
-        .routes(routes!(pool::show))
+        .routes(routes!(pool::show, pool::set))
         .routes(routes!(pool::set_port))
-        .routes(routes!(show::eswitch))
+        .routes(routes!(rxq::show))
+        .routes(routes!(rxq::set))
+        .routes(routes!(rxq::set_collector))
+        .routes(routes!(show::eswitch, show::set_eswitch))
         .routes(routes!(show::doctor))
         .routes(routes!(show::openapi))
         .routes(routes!(metrics::get))

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use forebay_control::config::{DEFAULT_SOCKET, LogLevel};
+use forebay_control::eswitch::SpoolMode;
+use forebay_control::pool::PoolPolicy;
 use forebay_control::port::Attach;
+use forebay_control::rxq::{RefillKind, RxqBinding};
 use forebay_control::vlan::VlanMode;
 use forebay_control::{MacAddr, Vid};
 
@@ -50,6 +53,9 @@ pub enum Command {
     /// Show the switch as a whole
     #[command(subcommand)]
     Eswitch(EswitchCommand),
+    /// Receive queues: depth, binding, refill
+    #[command(subcommand)]
+    Rxq(RxqCommand),
     /// Check what this machine offers, and say what to do
     ///
     /// Needs no daemon. Exit status 1 if the switch can't start here.
@@ -125,6 +131,7 @@ pub enum PortCommand {
         #[arg(value_name = "PORT")]
         name: String,
         /// How to print.
+        /// How to print the reply
         #[command(flatten)]
         json: Json,
     },
@@ -173,6 +180,7 @@ pub enum FdbCommand {
         #[command(flatten)]
         filter: FdbFilter,
         /// How to print.
+        /// How to print the reply
         #[command(flatten)]
         json: Json,
     },
@@ -235,9 +243,9 @@ pub enum PoolCommand {
 /// Arguments of `pool set`.
 #[derive(Debug, Args)]
 pub struct PoolSetArgs {
-    /// The port's name
-    #[arg(value_name = "PORT")]
-    pub name: String,
+    /// The port's name; without one the whole pool is meant
+    #[arg(value_name = "PORT", required_unless_present = "policy")]
+    pub name: Option<String>,
     /// Dynamic threshold: 2^(TH-10) times what is free, TH from 3 to 16
     #[arg(long, value_name = "TH", conflicts_with = "static_bytes")]
     pub th: Option<u8>,
@@ -245,8 +253,45 @@ pub struct PoolSetArgs {
     #[arg(long = "static", value_name = "BYTES")]
     pub static_bytes: Option<u64>,
     /// Frames it may hold whatever its threshold says
-    #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes"])]
+    #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes", "policy"])]
     pub reserve: Option<u32>,
+    /// How all ports share: dt (Dynamic Thresholds) or headroom (the same, and room for everybody's first burst)
+    #[arg(long, value_parser = word::<PoolPolicy>,
+        conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
+    pub policy: Option<PoolPolicy>,
+}
+
+/// `forebay rxq`
+#[derive(Debug, Subcommand)]
+pub enum RxqCommand {
+    /// Show depths, bindings and fill rings
+    Show(Json),
+    /// Change the receive queues of a port, or the collector's fill rings
+    Set(RxqSetArgs),
+}
+
+/// Arguments of `rxq set`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("change").multiple(true).required(true).args(["depth", "refill", "low", "binding"]))]
+pub struct RxqSetArgs {
+    /// The port's name
+    #[arg(value_name = "PORT", required_unless_present = "collector")]
+    pub name: Option<String>,
+    /// The collector's fill rings, which supply all ports that are not bound directly
+    #[arg(long, conflicts_with_all = ["name", "depth", "binding"])]
+    pub collector: bool,
+    /// Packets that an RX ring holds: a power of two from 64 to 4096
+    #[arg(long, value_name = "PACKETS")]
+    pub depth: Option<u32>,
+    /// How full fill rings are kept: static or adaptive
+    #[arg(long, value_parser = word::<RefillKind>)]
+    pub refill: Option<RefillKind>,
+    /// Frames that adaptive refill keeps in a fill ring at rest
+    #[arg(long, value_name = "FRAMES")]
+    pub low: Option<u32>,
+    /// Where the port's packets wait, in spool mode spp: collector or direct
+    #[arg(long, value_parser = word::<RxqBinding>)]
+    pub binding: Option<RxqBinding>,
 }
 
 /// `forebay eswitch`
@@ -254,6 +299,29 @@ pub struct PoolSetArgs {
 pub enum EswitchCommand {
     /// Show mode, workers, collector and limits
     Show(Json),
+    /// Change how ports share packet memory, under traffic
+    #[command(subcommand)]
+    Set(EswitchSetCommand),
+}
+
+/// `forebay eswitch set`
+#[derive(Debug, Subcommand)]
+pub enum EswitchSetCommand {
+    /// none: a memory of its own for every port; basic: one RX ring for all; spp: a ring a port on one shared pool
+    SpoolMode {
+        /// none, basic or spp
+        #[arg(value_parser = word::<SpoolMode>)]
+        mode: SpoolMode,
+        /// How to print the reply
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// A word as the API spells it.
+fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value = serde_json::Value::String(text.to_owned());
+    serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 fn parse_switch(text: &str) -> Result<bool, String> {

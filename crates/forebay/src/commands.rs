@@ -4,6 +4,7 @@ mod fdb;
 mod generate;
 mod pool;
 mod port;
+mod rxq;
 mod show;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Stats(args) => show::stats(&client, &args),
         Command::Pool(command) => pool::run(&client, &command),
         Command::Eswitch(command) => show::eswitch(&client, &command),
+        Command::Rxq(command) => rxq::run(&client, &command),
         Command::Doctor(json) => show::doctor(json),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { out } => generate::man(&out),

@@ -3,10 +3,11 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use forebay_control::PortCounters;
 use forebay_control::doctor::{Answer, Check, DoctorReport, Severity};
-use forebay_control::eswitch::EswitchShow;
+use forebay_control::eswitch::{EswitchSetReply, EswitchShow};
 use forebay_control::fdb::FdbEntry;
 use forebay_control::pool::PoolShow;
 use forebay_control::port::PortShow;
+use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
 
 /// A table under construction; `>` before a heading puts its column to the right.
@@ -187,12 +188,14 @@ pub(crate) fn fdb(entries: &[FdbEntry]) -> String {
 
 pub(crate) fn pool(pool: &PoolShow) -> String {
     let facts = facts(&[
+        ("policy", pool.policy.to_string()),
         ("frame size", format!("{} bytes", pool.frame_size)),
         ("frames", pool.frames_total.to_string()),
         ("free", pool.frames_free.to_string()),
         ("posted", pool.frames_posted.to_string()),
         ("held", pool.frames_held.to_string()),
         ("for ports", pool.frames_shared.to_string()),
+        ("headroom", pool.frames_headroom.to_string()),
         ("pool memory", mebibytes(pool.bytes_total)),
         ("kernel memory", mebibytes(pool.kernel_bytes)),
     ]);
@@ -228,6 +231,46 @@ pub(crate) fn eswitch(eswitch: &EswitchShow) -> String {
         ("version", eswitch.version.clone()),
         ("pid", eswitch.pid.to_string()),
     ])
+}
+
+pub(crate) fn eswitch_changed(reply: &EswitchSetReply) -> String {
+    let ms = format!("{}.{:03}", reply.elapsed_us / 1000, reply.elapsed_us % 1000);
+    let EswitchShow { spool_mode, ports, .. } = &reply.eswitch;
+    let lost = reply.lost_packets;
+    let heading =
+        format!("spool-mode {spool_mode}: {ports} ports in {ms} ms, {lost} packets without a ring\n");
+    let not_moved =
+        reply.not_moved.iter().map(|port| format!("{}: stays on the collector: {}\n", port.name, port.error));
+    std::iter::once(heading).chain(not_moved).collect()
+}
+
+pub(crate) fn rxq(rxq: &RxqShow) -> String {
+    let mut grid = Grid::new(&["port", "binding", ">queues", ">depth", "refill", ">low", ">posted", ">used"]);
+    let RxqCollector { depth, refill, low, posted } = &rxq.collector;
+    grid.row([
+        "(collector)".to_owned(),
+        String::new(),
+        String::new(),
+        depth.to_string(),
+        refill.to_string(),
+        low.to_string(),
+        posted.to_string(),
+        String::new(),
+    ]);
+    for port in &rxq.ports {
+        let own = |text: String| if port.binding == RxqBinding::Direct { text } else { String::new() };
+        grid.row([
+            port.name.clone(),
+            port.binding.to_string(),
+            port.queues.to_string(),
+            port.depth.to_string(),
+            own(port.refill.to_string()),
+            own(port.low.to_string()),
+            own(port.posted.to_string()),
+            port.used.to_string(),
+        ]);
+    }
+    grid.finish()
 }
 
 /// One line per check, then the verdict, then what to do about what is missing.

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::config::Settings;
-use forebay_control::eswitch::EswitchShow;
+use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
-use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
+use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{
     AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
     PortSpec, PortState,
 };
+use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow, check_depth};
 use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
 use forebay_control::{ApiError, ErrorCode, IfIndex, MacAddr, PortCounters, PortId, SwitchControl, Vid};
 
@@ -192,6 +193,34 @@ impl SwitchControl for MemorySwitch {
 
     fn pool(&self) -> PoolShow {
         PoolShow { frame_size: 2048, frames_total: 16384, frames_free: 16384, ..PoolShow::default() }
+    }
+
+    fn pool_set(&self, change: PoolSet) -> Result<PoolShow, ApiError> {
+        Ok(PoolShow { policy: change.policy.unwrap_or_default(), ..self.pool() })
+    }
+
+    fn rxq(&self) -> RxqShow {
+        let named = |port: &PortShow| RxqPort { name: port.name.clone(), ..RxqPort::default() };
+        RxqShow { ports: self.port_list().iter().map(named).collect(), ..RxqShow::default() }
+    }
+
+    fn rxq_set(&self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
+        self.port_show(name)?;
+        let depth = change.depth.unwrap_or(1024);
+        check_depth(depth)?;
+        Ok(RxqPort { name: name.to_owned(), depth, ..RxqPort::default() })
+    }
+
+    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError> {
+        Ok(RxqCollector { refill: change.refill.unwrap_or_default(), ..RxqCollector::default() })
+    }
+
+    fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
+        let spool_mode = change.spool_mode.unwrap_or_default();
+        Ok(EswitchSetReply {
+            eswitch: EswitchShow { spool_mode, ..self.eswitch() },
+            ..EswitchSetReply::default()
+        })
     }
 
     fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {

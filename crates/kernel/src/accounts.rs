@@ -37,7 +37,8 @@ pub(crate) struct Pool {
     taken: Taken,
     pub(crate) settled: AtomicU64,
     pub(crate) size: AtomicU64,
-    pub(crate) reserved: [u64; 6],
+    pub(crate) headroom: AtomicU64,
+    pub(crate) reserved: [u64; 5],
 }
 
 /// How much a ring may hold. The kernel programs follow it from the next packet on.
@@ -131,6 +132,16 @@ impl Accounts {
     /// Frames that all rings may hold together.
     pub fn pool_size(&self) -> u64 {
         self.pool.get(0).size.load(Ordering::Relaxed)
+    }
+
+    /// Of these, frames that thresholds leave to reserves.
+    pub fn set_headroom(&self, frames: u64) {
+        self.pool.get(0).headroom.store(frames, Ordering::Relaxed);
+    }
+
+    /// Frames that thresholds leave to reserves.
+    pub fn headroom(&self) -> u64 {
+        self.pool.get(0).headroom.load(Ordering::Relaxed)
     }
 
     /// Frames that all rings hold.

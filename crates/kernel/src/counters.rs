@@ -22,6 +22,8 @@ pub struct KernelCounters {
     pub refused_packets: u64,
     /// Not handed over because the port held its share of the pool.
     pub over_threshold_packets: u64,
+    /// Not handed over because the ring had no room left.
+    pub ring_full_packets: u64,
 }
 
 impl KernelCounters {
@@ -33,6 +35,7 @@ impl KernelCounters {
             unclaimed_packets: self.unclaimed_packets.wrapping_sub(earlier.unclaimed_packets),
             refused_packets: self.refused_packets.wrapping_sub(earlier.refused_packets),
             over_threshold_packets: self.over_threshold_packets.wrapping_sub(earlier.over_threshold_packets),
+            ring_full_packets: self.ring_full_packets.wrapping_sub(earlier.ring_full_packets),
         }
     }
 }
@@ -82,6 +85,7 @@ impl CounterTable {
         // The later stage is read first, so that a packet in between is seen as on its way and never as too many.
         let (unclaimed_packets, collected_packets) = (word(2), word(1));
         KernelCounters {
+            ring_full_packets: word(5),
             over_threshold_packets: word(4),
             refused_packets: word(3),
             unclaimed_packets,

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use crate::accounts::{Accounts, RingAccount};
 use crate::counters::CounterTable;
-use crate::layout::PortConfig;
+use crate::layout::{Bank, CollectorEnds, PortConfig};
 use crate::link::{self, NetdevLink, Relocated};
 use crate::object::{self, DatapathOptions};
 use crate::{DatapathError, KernelCounters};
@@ -23,11 +23,22 @@ pub struct Datapath {
     tcx_port: OwnedFd,
     xdp_port: OwnedFd,
     xdp_port_bound: Relocated,
+    collector: Relocated,
+    collectors: MapHandle,
+    collector_tx: MapHandle,
     queues: u32,
     max_ports: u32,
-    _collector: NetdevLink,
     /// The relocated instructions name its maps by descriptor.
     _object: ObjectHolder,
+}
+
+/// Whose ring it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingOwner {
+    /// One port's.
+    Port(u16),
+    /// That of all ports which have none of their own.
+    Shared,
 }
 
 /// libbpf's object is not tied to a thread, but holds raw pointers.
@@ -40,20 +51,32 @@ unsafe impl Send for ObjectHolder {}
 // SAFETY: as above; no method takes `&ObjectHolder`.
 unsafe impl Sync for ObjectHolder {}
 
+/// The collector's program, to be bound to one netdev. The datapath must outlive it.
+pub struct CollectorProgram(Relocated);
+
+impl CollectorProgram {
+    /// Attaches it to a collector's receiving end. Runs in that end's namespace.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn attach(&self, receive_ifindex: u32) -> Result<NetdevLink, DatapathError> {
+        let program = self.0.load_bound(c"collector", receive_ifindex)?;
+        link::attach_xdp(program.as_fd(), receive_ifindex)
+    }
+}
+
 impl Datapath {
-    /// Loads the programs and attaches the collector's. Runs in the namespace of the collector's receiving end;
-    /// [`Datapath::connect_collector`] follows in the ports' namespace.
+    /// Loads the programs. Runs in the namespace of the collector's receiving end; [`CollectorProgram::attach`] and
+    /// [`Datapath::connect_collector`] follow.
     ///
     /// # Errors
     /// [`DatapathError`] with libbpf's reason.
     pub fn load(options: &DatapathOptions) -> Result<Self, DatapathError> {
         let object = object::load(options)?;
-        let collector = object::program(&object, "collector")?;
-        let bound = object
-            .progs()
-            .find(|program| program.name() == "xdp_port_bound")
-            .ok_or(DatapathError::Object { what: "xdp_port_bound" })?;
-        let xdp_port_bound = Relocated::new(bound.insns());
+        let relocated = |name: &'static str| {
+            let program = object.progs().find(|program| program.name() == name);
+            program.map(|program| Relocated::new(program.insns())).ok_or(DatapathError::Object { what: name })
+        };
         Ok(Self {
             ports: object::map(&object, "ports")?,
             sockets: object::map(&object, "sockets")?,
@@ -61,28 +84,40 @@ impl Datapath {
             accounts: Arc::new(Accounts::map(
                 object::map(&object, "ring_accounts")?.as_fd(),
                 object::map(&object, "pool_account")?.as_fd(),
-                options.max_ports * options.queues,
+                (options.max_ports + 1) * options.queues,
             )?),
             departures: object::map(&object, "departures")?,
             departure: object::program(&object, "departure")?,
             tcx_port: object::program(&object, "tcx_port")?,
             xdp_port: object::program(&object, "xdp_port")?,
-            xdp_port_bound,
+            xdp_port_bound: relocated("xdp_port_bound")?,
+            collector: relocated("collector")?,
+            collectors: object::map(&object, "collectors")?,
+            collector_tx: object::map(&object, "collector_tx")?,
             queues: options.queues,
             max_ports: options.max_ports,
-            _collector: link::attach_xdp(collector.as_fd(), options.collector_rx)?,
             _object: ObjectHolder { _object: object },
         })
     }
 
-    /// Tells XDP ports where the collector is. Runs in the ports' namespace, where `collector_tx` is looked up.
+    /// The program for a collector's receiving end.
+    pub fn collector_program(&self) -> CollectorProgram {
+        CollectorProgram(self.collector.clone())
+    }
+
+    /// Tells the programs where collector `number` is. Runs in the ports' namespace, where its transmit end is.
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn connect_collector(&self, collector_tx: u32) -> Result<(), DatapathError> {
-        let map = object::map(&self._object._object, "collector_tx")?;
-        map.update(&0u32.to_ne_bytes(), &collector_tx.to_ne_bytes(), MapFlags::ANY)
-            .map_err(DatapathError::bpf("set the collector's transmit end"))
+    pub fn connect_collector(&self, number: u8, ends: CollectorEnds) -> Result<(), DatapathError> {
+        let key = Bank::Collector(number).number().to_ne_bytes();
+        let bpf = DatapathError::bpf("enter a collector into the kernel's table");
+        self.collectors
+            .update(&key, &ends.to_bytes(), MapFlags::ANY)
+            .and_then(|()| {
+                self.collector_tx.update(&key, &ends.transmit_ifindex.to_ne_bytes(), MapFlags::ANY)
+            })
+            .map_err(bpf)
     }
 
     /// The program that sends packets on request.
@@ -139,20 +174,27 @@ impl Datapath {
         let _ = self.ports.delete(&ifindex.to_ne_bytes());
     }
 
-    /// Sends the packets of `port_id` that arrive on collector queue `queue` to `socket`.
+    /// Sends packets for the ring of `owner` on `queue` to `socket`.
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn set_socket(&self, port_id: u16, queue: u32, socket: BorrowedFd<'_>) -> Result<(), DatapathError> {
+    pub fn set_socket(
+        &self,
+        bank: Bank,
+        owner: RingOwner,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), DatapathError> {
         let fd = socket.as_raw_fd() as u32;
         self.sockets
-            .update(&self.socket_key(port_id, queue), &fd.to_ne_bytes(), MapFlags::ANY)
+            .update(&self.socket_key(bank, owner, queue), &fd.to_ne_bytes(), MapFlags::ANY)
             .map_err(DatapathError::bpf("enter a socket into the kernel's table"))
     }
 
-    /// Packets of `port_id` on `queue` are from now on counted as unclaimed. After [`grace_period`](crate::grace_period) none is under way.
-    pub fn clear_socket(&self, port_id: u16, queue: u32) {
-        let _ = self.sockets.delete(&self.socket_key(port_id, queue));
+    /// A port's packets on `queue` are from now on those of the shared ring, or without one counted as unclaimed.
+    /// After [`grace_period`](crate::grace_period) none is under way.
+    pub fn clear_socket(&self, bank: Bank, owner: RingOwner, queue: u32) {
+        let _ = self.sockets.delete(&self.socket_key(bank, owner, queue));
     }
 
     /// What the kernel counted for `port_id` since the datapath was loaded.
@@ -165,13 +207,22 @@ impl Datapath {
         &self.accounts
     }
 
-    /// The account of the ring of `port_id` on `queue`.
-    pub fn ring_account(&self, port_id: u16, queue: u32) -> RingAccount {
-        let index = u32::from(port_id) * self.queues + queue;
+    /// The account of the ring of `owner` on `queue`, whichever socket it is.
+    pub fn ring_account(&self, owner: RingOwner, queue: u32) -> RingAccount {
+        let index = self.number(owner) * self.queues + queue;
         RingAccount::new(Arc::clone(&self.accounts), index as usize)
     }
 
-    fn socket_key(&self, port_id: u16, queue: u32) -> [u8; 4] {
-        (u32::from(port_id) * self.queues + queue).to_ne_bytes()
+    fn socket_key(&self, bank: Bank, owner: RingOwner, queue: u32) -> [u8; 4] {
+        let owners = self.max_ports + 1;
+        ((bank.number() * owners + self.number(owner)) * self.queues + queue).to_ne_bytes()
+    }
+
+    /// The shared ring stands behind the last port.
+    fn number(&self, owner: RingOwner) -> u32 {
+        match owner {
+            RingOwner::Port(id) => id.into(),
+            RingOwner::Shared => self.max_ports,
+        }
     }
 }

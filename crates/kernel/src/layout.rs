@@ -4,32 +4,75 @@
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Settings {
-    pub(crate) collector_ifindex: u32,
-    pub(crate) collector_queues: u32,
+    pub(crate) queues: u32,
     pub(crate) frame_payload: u32,
+    pub(crate) shared_ring: u32,
     pub(crate) reserved: u32,
 }
 
 impl Settings {
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(&self.collector_ifindex.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.collector_queues.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.frame_payload.to_ne_bytes());
+        bytes[..4].copy_from_slice(&self.queues.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.frame_payload.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.shared_ring.to_ne_bytes());
+        bytes
+    }
+}
+
+/// Collectors that can stand at once: a second follows the first when the pool changes.
+pub(crate) const COLLECTORS: u32 = 2;
+/// Banks of the table of sockets: one a collector, and one for sockets on the ports' own netdevs.
+pub(crate) const BANKS: u32 = COLLECTORS + 1;
+
+/// Where the sockets of a port are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bank {
+    /// On one of the collectors, 0 or 1.
+    Collector(u8),
+    /// On the port's own netdev.
+    Direct,
+}
+
+impl Bank {
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Bank::Collector(number) => {
+                assert!(u32::from(number) < COLLECTORS, "collector {number}");
+                number.into()
+            }
+            Bank::Direct => COLLECTORS,
+        }
+    }
+}
+
+/// Both ends of a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectorEnds {
+    /// In the ports' namespace.
+    pub transmit_ifindex: u32,
+    /// In the private namespace.
+    pub receive_ifindex: u32,
+}
+
+impl CollectorEnds {
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.transmit_ifindex.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.receive_ifindex.to_ne_bytes());
         bytes
     }
 }
 
 /// How the kernel programs treat what comes in on a netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
 pub struct PortConfig {
     /// Source port id; the index of its counters.
     pub port_id: u16,
     /// Collector queue of a tcx port. Frames of an XDP port take the queue of the CPU they arrive on.
     pub queue: u16,
-    /// Zero.
-    pub reserved: u32,
+    /// Where its sockets are.
+    pub bank: Bank,
 }
 
 impl PortConfig {
@@ -37,9 +80,20 @@ impl PortConfig {
         let mut bytes = [0; 8];
         bytes[..2].copy_from_slice(&self.port_id.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.queue.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.reserved.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.bank.number().to_ne_bytes());
         bytes
     }
+}
+
+/// First bytes of `struct port_mark`: magic and source port id, in this order.
+const PORT_MARK_MAGIC: u32 = 0x4642_7071;
+/// Bytes of a mark, which lie directly below the packet.
+pub const MARK_BYTES: usize = 8;
+
+/// The source port id in the bytes below a packet. `None`: nobody marked it.
+pub fn source_port(mark: &[u8; MARK_BYTES]) -> Option<u16> {
+    let word = |at: usize| u32::from_ne_bytes([mark[at], mark[at + 1], mark[at + 2], mark[at + 3]]);
+    (word(0) == PORT_MARK_MAGIC).then(|| u16::try_from(word(4)).ok()).flatten()
 }
 
 /// `struct departure`s of one worker.
@@ -80,31 +134,18 @@ mod tests {
         let btf = Btf::from_path(&file).expect("the object has BTF");
         std::fs::remove_file(&file).expect("it was just written");
 
-        assert_eq!(
-            offsets(&btf, "settings"),
-            (
-                size_of::<Settings>(),
-                vec![
-                    ("collector_ifindex".into(), 0),
-                    ("collector_queues".into(), 4),
-                    ("frame_payload".into(), 8),
-                    ("reserved".into(), 12)
-                ]
-            )
-        );
-        assert_eq!(
-            offsets(&btf, "port_config"),
-            (
-                size_of::<PortConfig>(),
-                vec![("port_id".into(), 0), ("queue".into(), 2), ("reserved".into(), 4)]
-            )
-        );
+        let named =
+            |names: &[(&str, u32)]| names.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
+        let settings = [("queues", 0), ("frame_payload", 4), ("shared_ring", 8), ("reserved", 12)];
+        assert_eq!(offsets(&btf, "settings"), (size_of::<Settings>(), named(&settings)));
+        let config = [("port_id", 0), ("queue", 2), ("bank", 4)];
+        assert_eq!(offsets(&btf, "port_config"), (8, named(&config)));
+        let ends = [("transmit_ifindex", 0), ("receive_ifindex", 4)];
+        assert_eq!(offsets(&btf, "collector_ends"), (8, named(&ends)));
         // crates/xsk/src/transmit/departures.rs has the other side.
         let departure = ["ifindex", "length", "again", "tag_bytes", "result", "reserved", "packet"];
         let departure = departure.map(str::to_owned).into_iter().zip([0, 4, 6, 7, 8, 12, 16]).collect();
         assert_eq!(offsets(&btf, "departure"), (2048, departure));
-        let names =
-            |names: &[(&str, u32)]| names.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
         let ring = [
             ("taken", 0),
             ("reserved_taken", 8),
@@ -115,15 +156,16 @@ mod tests {
             ("limit", offset_of!(Ring, limit) as u32),
             ("reserved_settled", offset_of!(Ring, reserved) as u32),
         ];
-        assert_eq!(offsets(&btf, "ring_account"), (size_of::<Ring>(), names(&ring)));
+        assert_eq!(offsets(&btf, "ring_account"), (size_of::<Ring>(), named(&ring)));
         let pool = [
             ("taken", 0),
             ("reserved_taken", 8),
             ("settled", offset_of!(Pool, settled) as u32),
             ("size", offset_of!(Pool, size) as u32),
+            ("headroom", offset_of!(Pool, headroom) as u32),
             ("reserved_settled", offset_of!(Pool, reserved) as u32),
         ];
-        assert_eq!(offsets(&btf, "pool_account"), (size_of::<Pool>(), names(&pool)));
+        assert_eq!(offsets(&btf, "pool_account"), (size_of::<Pool>(), named(&pool)));
         let (bytes, members) = offsets(&btf, "port_counters");
         assert_eq!(bytes, COUNTER_WORDS * 8);
         let names: Vec<_> = members.iter().map(|(name, at)| (name.as_str(), *at)).collect();
@@ -135,8 +177,22 @@ mod tests {
                 ("unclaimed_packets", 16),
                 ("refused_packets", 24),
                 ("over_threshold_packets", 32),
-                ("reserved", 40),
+                ("ring_full_packets", 40),
+                ("reserved", 48),
             ]
         );
+    }
+
+    #[test]
+    fn a_mark_names_its_port_and_nothing_else_does() {
+        let mark = |magic: u32, port: u32| {
+            let mut bytes = [0; MARK_BYTES];
+            bytes[..4].copy_from_slice(&magic.to_ne_bytes());
+            bytes[4..].copy_from_slice(&port.to_ne_bytes());
+            bytes
+        };
+        assert_eq!(source_port(&mark(PORT_MARK_MAGIC, 7)), Some(7));
+        assert_eq!(source_port(&mark(PORT_MARK_MAGIC, 70_000)), None);
+        assert_eq!(source_port(&mark(0, 7)), None);
     }
 }

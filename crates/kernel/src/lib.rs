@@ -16,9 +16,9 @@ pub mod probe;
 
 pub use accounts::{Accounts, RingAccount, RingRule};
 pub use counters::KernelCounters;
-pub use datapath::Datapath;
+pub use datapath::{CollectorProgram, Datapath, RingOwner};
 pub use error::DatapathError;
 pub use grace::{ShortGracePeriods, grace_period};
-pub use layout::PortConfig;
+pub use layout::{Bank, CollectorEnds, MARK_BYTES, PortConfig, source_port};
 pub use link::{NetdevLink, program_name};
 pub use object::DatapathOptions;

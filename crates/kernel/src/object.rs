@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramType};
 
 use crate::DatapathError;
-use crate::layout::{DEPARTURES_A_WORKER, Settings};
+use crate::layout::{BANKS, DEPARTURES_A_WORKER, Settings};
 
 /// ELF wants its bytes aligned.
 #[repr(C, align(8))]
@@ -29,9 +29,7 @@ pub struct DatapathOptions {
     pub queues: u32,
     /// Bytes of a packet that one frame holds.
     pub frame_payload: u32,
-    /// The collector's transmit end, in the ports' namespace.
-    pub collector_tx: u32,
-    /// The collector's receiving end, in the namespace where the object is loaded.
+    /// The first collector's receiving end, in the namespace where the object is loaded.
     pub collector_rx: u32,
 }
 
@@ -52,18 +50,18 @@ pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
 
 fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {
     let settings = Settings {
-        collector_ifindex: options.collector_tx,
-        collector_queues: options.queues,
+        queues: options.queues,
         frame_payload: options.frame_payload,
+        shared_ring: options.max_ports,
         reserved: 0,
     };
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
             "ports" | "counters" => options.max_ports,
-            "sockets" | "ring_accounts" => options.max_ports * options.queues,
+            "sockets" => BANKS * (options.max_ports + 1) * options.queues,
+            "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
-            "collector_tx" => 1,
             _ if name.ends_with(".rodata") => {
                 let bytes = settings.to_bytes();
                 map.set_initial_value(&bytes).map_err(DatapathError::bpf("set the programs' constants"))?;

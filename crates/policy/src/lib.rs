@@ -1,7 +1,7 @@
 //! Pure decisions: state, time and an observation in, a decision out.
 //!
-//! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, and
-//! how much of the pool it may hold.
+//! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
+//! much of the pool it may hold, how long its turn is, how many frames lie ready for the kernel.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -12,9 +12,11 @@
 mod bucket;
 mod deficit;
 mod nanos;
+mod refill;
 mod threshold;
 
 pub use bucket::TokenBucket;
 pub use deficit::Deficit;
 pub use nanos::Nanos;
+pub use refill::{Poll, Refill, RefillRule};
 pub use threshold::{Admission, Occupancy, Th, Threshold};

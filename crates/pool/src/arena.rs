@@ -111,6 +111,11 @@ impl Arena {
         Ok((arena, all))
     }
 
+    /// Tells its frames from those of other arenas.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Start of the mapping, to register with the kernel.
     pub fn base(&self) -> NonNull<u8> {
         self.base

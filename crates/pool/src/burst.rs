@@ -93,6 +93,11 @@ impl Burst {
         self.packets[index].len_bytes
     }
 
+    /// The frames of all packets.
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.segments.iter().map(|segment| &segment.frame)
+    }
+
     /// Empties the burst and yields its frames.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Frame> + '_ {
         self.packets.clear();

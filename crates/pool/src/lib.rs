@@ -10,11 +10,13 @@
 mod arena;
 mod burst;
 mod frame;
+mod ledger;
 mod magazine;
 mod store;
 
 pub use arena::{Arena, ArenaError, FrameSize};
 pub use burst::{Burst, MAX_SEGMENTS_PER_PACKET, PacketSegments, Segment};
 pub use frame::Frame;
+pub use ledger::Ledger;
 pub use magazine::Magazine;
 pub use store::Pool;

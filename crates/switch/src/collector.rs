@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns, link, offload};
-use forebay_kernel::{Datapath, DatapathOptions};
+use forebay_kernel::{CollectorEnds, Datapath, NetdevLink};
 use forebay_pool::Arena;
-use forebay_xsk::{Queue, QueueOptions, QueueRings, XskError};
+use forebay_xsk::{FillRing, Queue, QueueOptions, QueueRings, XskError};
 
 use crate::SwitchError;
 
@@ -20,30 +20,17 @@ const NAMES: u32 = 64;
 /// The queue socket's own RX ring; nothing is delivered to it.
 const UNUSED_RX_ENTRIES: u32 = 2;
 
-/// The running collector.
-pub(crate) struct Collector {
+/// A veth pair that is to become a collector. It goes when it is dropped.
+pub(crate) struct CollectorPair {
     pub(crate) name: String,
-    pub(crate) ifindex: u32,
-    pub(crate) netns: PrivateNetns,
-    pub(crate) queues: Vec<Arc<Queue>>,
+    pub(crate) ends: CollectorEnds,
+    netns: Arc<PrivateNetns>,
 }
 
-/// How to make one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CollectorOptions {
-    pub(crate) queues: u32,
-    pub(crate) max_ports: u32,
-    pub(crate) fill_entries: u32,
-}
-
-impl Collector {
-    /// Makes the pair, loads the programs and binds all queues. The rings go to the workers.
-    pub(crate) fn new(
-        options: CollectorOptions,
-        netns: PrivateNetns,
-        arena: &Arc<Arena>,
-    ) -> Result<(Self, Datapath, Vec<QueueRings>), SwitchError> {
-        let (name, peer) = make_pair(&netns, options.queues)?;
+impl CollectorPair {
+    /// Makes the pair with its transmit end in the calling thread's namespace.
+    pub(crate) fn make(netns: &Arc<PrivateNetns>, queues: u32) -> Result<Self, SwitchError> {
+        let (name, peer) = make_pair(netns, queues)?;
         let transmit = link::by_name(&name)?;
         offload::set_tx_offloads(&name, false)?;
         let receive = netns.run(move || {
@@ -53,20 +40,46 @@ impl Collector {
             Ok::<_, NetlinkError>(found)
         })?;
         link::set_up(transmit.ifindex, true)?;
+        let ends = CollectorEnds { transmit_ifindex: transmit.ifindex, receive_ifindex: receive.ifindex };
+        Ok(Self { name, ends, netns: Arc::clone(netns) })
+    }
+}
 
-        let datapath_options = DatapathOptions {
-            max_ports: options.max_ports,
-            queues: options.queues,
-            frame_payload: arena.frame_size().payload(),
-            collector_tx: transmit.ifindex,
-            collector_rx: receive.ifindex,
-        };
-        let datapath = netns.run(move || Datapath::load(&datapath_options))?;
-        datapath.connect_collector(transmit.ifindex)?;
+impl Drop for CollectorPair {
+    fn drop(&mut self) {
+        if let Err(error) = link::delete(self.ends.transmit_ifindex) {
+            tracing::warn!(netdev = self.name, %error, "the collector could not be deleted");
+        }
+    }
+}
+
+/// The running collector. Dropping it deletes the pair, which unbinds all sockets on it at once.
+pub(crate) struct Collector {
+    pub(crate) pair: CollectorPair,
+    pub(crate) queues: Vec<Arc<Queue>>,
+    _program: NetdevLink,
+}
+
+impl Collector {
+    /// Binds all queues of `pair` to `arena` and attaches the program. The fill rings go to the workers.
+    pub(crate) fn new(
+        pair: CollectorPair,
+        datapath: &Datapath,
+        arena: &Arc<Arena>,
+        queues: u32,
+        fill_entries: u32,
+    ) -> Result<(Self, Vec<FillRing>), SwitchError> {
+        let (program, ifindex) = (datapath.collector_program(), pair.ends.receive_ifindex);
+        let attached = pair.netns.run(move || program.attach(ifindex))?;
         let arena = Arc::clone(arena);
-        let bound = netns.run(move || bind_queues(options, receive.ifindex, arena))?;
-        let (queues, rings) = bound.into_iter().map(|(queue, rings)| (Arc::new(queue), rings)).unzip();
-        Ok((Self { name, ifindex: transmit.ifindex, netns, queues }, datapath, rings))
+        let bound = pair.netns.run(move || bind_queues(ifindex, queues, fill_entries, arena))?;
+        let (queues, fills) = bound.into_iter().map(|(queue, rings)| (Arc::new(queue), rings.fill)).unzip();
+        Ok((Self { pair, queues, _program: attached }, fills))
+    }
+
+    /// Runs `job` where sockets on the collector are opened.
+    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        self.pair.netns.run(job)
     }
 }
 
@@ -87,22 +100,23 @@ fn make_pair(netns: &PrivateNetns, queues: u32) -> Result<(String, String), Swit
 }
 
 fn bind_queues(
-    options: CollectorOptions,
     ifindex: u32,
+    queues: u32,
+    fill_entries: u32,
     arena: Arc<Arena>,
 ) -> Result<Vec<(Queue, QueueRings)>, XskError> {
-    let queue_options = |queue| QueueOptions {
+    let options = |queue| QueueOptions {
         ifindex,
         queue,
-        fill_entries: options.fill_entries,
+        fill_entries,
         rx_entries: UNUSED_RX_ENTRIES,
         tx_entries: None,
     };
     let mut bound: Vec<(Queue, QueueRings)> = Vec::new();
-    for queue in 0..options.queues {
+    for queue in 0..queues {
         let next = match bound.first() {
-            None => Queue::bind_first(Arc::clone(&arena), queue_options(queue))?,
-            Some((first, _)) => Queue::bind_further(first, queue_options(queue))?,
+            None => Queue::bind_first(Arc::clone(&arena), options(queue))?,
+            Some((first, _)) => Queue::bind_further(first, options(queue))?,
         };
         bound.push(next);
     }

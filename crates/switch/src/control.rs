@@ -2,11 +2,15 @@
 //! worker ever takes it.
 
 mod attach;
+mod direct;
 mod fdb;
 mod housekeeper;
+mod modes;
 mod netdevs;
 mod port;
 mod ports;
+mod rings;
+mod rxq;
 mod share;
 mod show;
 mod workers;
@@ -14,27 +18,45 @@ mod workers;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use forebay_control::config::{Config, Settings};
+use forebay_control::config::{Config, PoolConfig, Settings};
+use forebay_control::eswitch::{EswitchSet, SpoolMode};
+use forebay_control::pool::PoolPolicy;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
-use forebay_kernel::netlink::link;
+use forebay_kernel::netlink::PrivateNetns;
+use forebay_policy::Refill;
+use forebay_xsk::Statistics;
 
-use crate::collector::Collector;
+use crate::SwitchError;
 use crate::fdb::Limits;
+use crate::generation::Generation;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
 pub(crate) use housekeeper::Housekeeper;
 pub(crate) use workers::WorkerHandle;
 
-use port::{Port, Retired};
+use port::{Port, Retired, Ring};
+use rxq::{RefillSettings, Rxq};
 
 /// Everything that only the control thread touches.
 pub(crate) struct Control {
     shared: Arc<Shared>,
     datapath: Datapath,
+    /// Held for the collectors' far ends.
+    _netns: Arc<PrivateNetns>,
     /// `None` once the switch has stopped.
-    collector: Option<Collector>,
+    generation: Option<Generation>,
+    mode: SpoolMode,
+    policy: PoolPolicy,
+    /// How receive queues are made unless a port was told otherwise.
+    rxq: Rxq,
+    /// What fill rings of the collector follow.
+    collector_refill: RefillSettings,
+    /// In mode `basic`: one ring a worker for all ports' packets.
+    shared_rings: Vec<Ring>,
+    /// What the kernel had dropped at such rings that are no more.
+    past_shared_drops: Statistics,
     workers: Vec<WorkerHandle>,
     ports: BTreeMap<PortId, Port>,
     ids_by_name: HashMap<String, PortId>,
@@ -42,7 +64,6 @@ pub(crate) struct Control {
     /// Ids are handed out in a circle, so that a packet still under way with an old id meets no new port.
     next_id: u32,
     retired: Retired,
-    rx_ring_depth: u32,
     max_ports: u32,
 }
 
@@ -50,23 +71,33 @@ impl Control {
     pub(crate) fn new(
         config: &Config,
         shared: Arc<Shared>,
-        collector: Collector,
+        netns: Arc<PrivateNetns>,
+        generation: Generation,
         datapath: Datapath,
         workers: Vec<WorkerHandle>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, SwitchError> {
+        let mut control = Self {
             shared,
             datapath,
-            collector: Some(collector),
+            _netns: netns,
+            generation: Some(generation),
+            mode: SpoolMode::Spp,
+            policy: config.pool.policy,
+            rxq: Rxq::new(&config.pool),
+            collector_refill: RefillSettings::new(&config.pool),
+            shared_rings: Vec::new(),
+            past_shared_drops: Statistics::default(),
             workers,
             ports: BTreeMap::new(),
             ids_by_name: HashMap::new(),
             ids_by_ifindex: HashMap::new(),
             next_id: 0,
             retired: Retired::default(),
-            rx_ring_depth: config.pool.rx_ring_depth,
             max_ports: config.switch.max_ports,
-        }
+        };
+        control.apply_policy();
+        control.eswitch_set(EswitchSet { spool_mode: Some(config.switch.spool_mode) })?;
+        Ok(control)
     }
 
     /// Shows workers the ports as they are now.
@@ -75,8 +106,8 @@ impl Control {
         self.shared.topology.store(Arc::new(topology));
     }
 
-    fn collector(&self) -> Result<&Collector, ApiError> {
-        self.collector
+    fn generation(&self) -> Result<&Generation, ApiError> {
+        self.generation
             .as_ref()
             .ok_or_else(|| ApiError::new(ErrorCode::ShuttingDown, "the switch is stopping"))
     }
@@ -95,8 +126,12 @@ impl Control {
         Ok(&self.ports[&id])
     }
 
+    fn port_mut(&mut self, id: PortId) -> &mut Port {
+        self.ports.get_mut(&id).expect("names lead to ports, and nobody removed this one")
+    }
+
     pub(crate) fn apply_settings(&mut self, settings: &Settings) -> Result<(), ApiError> {
-        self.collector()?;
+        self.generation()?;
         let limits = Limits {
             total: settings.max_entries,
             per_port: settings.max_entries_per_port,
@@ -112,22 +147,34 @@ impl Control {
         Ok(())
     }
 
+    fn frame_bytes(&self) -> u32 {
+        self.generation.as_ref().map_or(0, |generation| generation.stock.arena.frame_size().bytes())
+    }
+
     /// Detaches all ports, ends the workers, removes the collector. A second call does nothing.
     pub(crate) fn stop(&mut self) {
-        let Some(collector) = self.collector.take() else { return };
+        let Some(generation) = self.generation.take() else { return };
         let _short = ports::short_grace_periods(self.ports.len());
         for port in self.ports.values_mut() {
             port.attachment = None;
         }
         self.workers.drain(..).for_each(WorkerHandle::stop);
         // With the netdev gone all sockets are unbound at once; one by one each would wait for a grace period.
-        if let Err(error) = link::delete(collector.ifindex) {
-            tracing::warn!(netdev = collector.name, %error, "the collector could not be deleted");
-        }
-        drop(collector);
+        drop(generation);
+        self.shared_rings.clear();
         self.ports.clear();
         self.ids_by_name.clear();
         self.ids_by_ifindex.clear();
         self.publish();
     }
+}
+
+/// Rings that one worker serves at most: each port's, the shared one, and those that take their places.
+pub(crate) fn slots(max_ports: u32) -> usize {
+    2 * (max_ports as usize + 1)
+}
+
+/// What a collector's fill ring of `high` entries follows.
+pub(crate) fn refill(config: &PoolConfig, high: u32) -> Refill {
+    RefillSettings::new(config).refill(high)
 }

@@ -103,8 +103,8 @@ pub(crate) struct WorkerCell {
     pub(crate) departed: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) busy_ns: Counter,
-    /// Frames in the worker's fill ring when it last looked.
-    pub(crate) fill_occupancy: Counter,
+    /// Packets in a shared ring that nobody knows the source of.
+    pub(crate) strays: Counter,
 }
 
 /// Frames that one RX ring holds: seen at every poll, so that it is exact once the ring is quiet.

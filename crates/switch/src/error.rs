@@ -1,5 +1,6 @@
 //! Why a switch could not start.
 
+use forebay_control::ApiError;
 use forebay_kernel::DatapathError;
 use forebay_kernel::netlink::NetlinkError;
 use forebay_pool::ArenaError;
@@ -20,6 +21,9 @@ pub enum SwitchError {
     /// The collector could not be made.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The configured spool mode could not be had.
+    #[error(transparent)]
+    Mode(#[from] ApiError),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

@@ -1,6 +1,6 @@
 //! The switch: ports, workers, the burst loop, forwarding and counters. No unsafe code.
 //!
-//! Two halves. The *packet path* is [`worker`](self): one thread for each collector queue, fed by snapshots. The
+//! Two halves. The *packet path* is [`worker`](self): one thread for each queue of the collector, fed by snapshots. The
 //! *control side* is [`Switch`]: it owns ports and kernel objects, follows netdevs as they come and go, and hands
 //! workers a new snapshot when something has changed.
 //!
@@ -13,6 +13,7 @@ mod counters;
 mod error;
 mod fdb;
 mod flood;
+mod generation;
 mod shared;
 mod switch;
 mod topology;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use forebay_pool::{Arena, Pool};
 
 use crate::counters::WorkerCell;
 use crate::fdb::Fdb;
@@ -13,8 +12,6 @@ use crate::topology::Topology;
 
 /// Shared state; everything in it is read without a lock.
 pub(crate) struct Shared {
-    pub(crate) arena: Arc<Arena>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) topology: Arc<ArcSwap<Topology>>,
     pub(crate) fdb: Fdb,
     pub(crate) flood: FloodLimit,

@@ -7,29 +7,28 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use forebay_control::config::{Config, Settings};
-use forebay_control::eswitch::EswitchShow;
+use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
-use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
+use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use forebay_control::stats::StatsShow;
 use forebay_control::{ApiError, SwitchControl};
-use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_pool::{Arena, FrameSize, Magazine, Pool};
-use forebay_xsk::{Departures, QueueRings, Transmitter};
+use forebay_kernel::{Datapath, DatapathOptions};
+use forebay_pool::FrameSize;
+use forebay_xsk::{Departures, Transmitter};
 
 use crate::SwitchError;
-use crate::collector::{Collector, CollectorOptions};
-use crate::control::{Control, Housekeeper, WorkerHandle};
+use crate::collector::CollectorPair;
+use crate::control::{self, Control, Housekeeper, WorkerHandle};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flood::FloodLimit;
+use crate::generation::{Generation, Stock};
 use crate::shared::Shared;
 use crate::topology::Topology;
-use crate::worker::Worker;
-
-/// Entries of a queue's fill ring: what the kernel may receive while a worker is away.
-const FILL_ENTRIES: u32 = 4096;
+use crate::worker::{Command, Supply, Worker};
 
 /// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
 pub struct Switch {
@@ -49,19 +48,22 @@ impl Switch {
             value: 0,
             limit: "there must be at least one frame",
         })?;
-        let (arena, free) = Arena::new(frames, FrameSize::new(config.pool.frame_size)?)?;
-        let arena = Arc::new(arena);
-        let workers = config.switch.workers.max(1);
-        let options = CollectorOptions {
-            queues: workers,
+        let stock = Stock::new(frames, FrameSize::new(config.pool.frame_size)?)?;
+        let queues = config.switch.workers.max(1);
+        let netns = Arc::new(netns);
+        let pair = CollectorPair::make(&netns, queues)?;
+        let options = DatapathOptions {
             max_ports: config.switch.max_ports,
-            fill_entries: fill_entries(frames.get(), workers),
+            queues,
+            frame_payload: stock.arena.frame_size().payload(),
+            collector_rx: pair.ends.receive_ifindex,
         };
-        let (collector, datapath, rings) = Collector::new(options, netns, &arena)?;
-        datapath.accounts().set_pool_size(shared_frames(frames.get(), workers).into());
-        let shared = Arc::new(shared(config, arena, Pool::new(free), workers));
-        let workers = start_workers(config, &shared, &datapath, rings)?;
-        let control = Control::new(config, shared, collector, datapath, workers);
+        let datapath = netns.run(move || Datapath::load(&options))?;
+        let refill = |high| control::refill(&config.pool, high);
+        let (generation, supplies) = Generation::new(0, stock, pair, &datapath, queues, refill)?;
+        let shared = Arc::new(shared(config, queues));
+        let workers = start_workers(config, &shared, &datapath, supplies)?;
+        let control = Control::new(config, shared, netns, generation, datapath, workers)?;
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
         Ok(Self { control, housekeeper: Mutex::new(Some(housekeeper)) })
@@ -73,26 +75,13 @@ impl Switch {
     }
 }
 
-/// Fill rings together take at most half of the frames, so that RX rings have the other half.
-fn fill_entries(frames: u32, workers: u32) -> u32 {
-    let share = (frames / 2 / workers).max(64);
-    (1 << share.ilog2()).min(FILL_ENTRIES)
-}
-
-/// Frames that ports may hold: all but what fill rings and magazines keep.
-fn shared_frames(frames: u32, workers: u32) -> u32 {
-    frames - workers * (fill_entries(frames, workers) + Magazine::FRAMES)
-}
-
-fn shared(config: &Config, arena: Arc<Arena>, pool: Pool, workers: u32) -> Shared {
+fn shared(config: &Config, workers: u32) -> Shared {
     let limits = Limits {
         total: config.fdb.max_entries,
         per_port: config.fdb.max_entries_per_port,
         ageing_s: config.fdb.ageing_seconds,
     };
     Shared {
-        arena,
-        pool: Arc::new(pool),
         topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
         fdb: Fdb::new(limits, seed()),
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
@@ -113,16 +102,17 @@ fn start_workers(
     config: &Config,
     shared: &Arc<Shared>,
     datapath: &Datapath,
-    rings: Vec<QueueRings>,
+    supplies: Vec<Supply>,
 ) -> Result<Vec<WorkerHandle>, SwitchError> {
+    let slots = control::slots(config.switch.max_ports);
     let mut handles = Vec::new();
-    for (index, rings) in rings.into_iter().enumerate() {
-        let magazine = Magazine::new(Arc::clone(&shared.pool));
-        let level = magazine.level();
+    for (index, supply) in supplies.into_iter().enumerate() {
         let transmitter = open_transmitter(datapath, index as u32)?;
-        let (worker, commander) = Worker::new(index, Arc::clone(shared), rings.fill, magazine, transmitter)?;
+        let (worker, commander) = Worker::new(index, Arc::clone(shared), slots, transmitter)?;
         let cpu = config.switch.cpus.get(index).copied();
-        handles.push(WorkerHandle::spawn(index, cpu, worker, commander, level)?);
+        let handle = WorkerHandle::spawn(index, cpu, worker, commander)?;
+        handle.send(Command::AddSupply(0, Box::new(supply)));
+        handles.push(handle);
     }
     Ok(handles)
 }
@@ -180,12 +170,32 @@ impl SwitchControl for Switch {
         self.control().pool()
     }
 
+    fn pool_set(&self, change: PoolSet) -> Result<PoolShow, ApiError> {
+        self.control().pool_set(change)
+    }
+
     fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
         self.control().pool_port_set(name, change)
     }
 
+    fn rxq(&self) -> RxqShow {
+        self.control().rxq_show()
+    }
+
+    fn rxq_set(&self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
+        self.control().rxq_set(name, change)
+    }
+
+    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError> {
+        self.control().rxq_set_collector(change)
+    }
+
     fn eswitch(&self) -> EswitchShow {
         self.control().eswitch()
+    }
+
+    fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
+        self.control().eswitch_set(change)
     }
 
     fn apply_settings(&self, settings: Settings) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
-//! The data plane: one thread that serves the ports bound to its collector queue.
+//! The data plane: one thread that serves the rings bound to its queues.
 //!
-//! It works in NAPI style: a run list of ports with packets, a budget of 64 packets a turn, sleep when nothing is
+//! It works in NAPI style: a run list of rings with packets, a budget of 64 packets a turn, sleep when nothing is
 //! ready. One turn is [`Worker::run_once`], and its six verbs are six files:
 //!
 //! ```text
@@ -9,8 +9,11 @@
 //!   to burst   VLAN        verdicts  call                    the fill ring
 //! ```
 //!
+//! A ring is one port's own or shared by all; a burst is therefore a row of [`Stretch`]es, each of one port.
+//!
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
 
+mod channel;
 mod classify;
 mod command;
 mod complete;
@@ -25,66 +28,48 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Cache;
-use forebay_control::PortId;
-use forebay_kernel::RingAccount;
-use forebay_policy::{Deficit, Nanos};
-use forebay_pool::{Burst, Magazine};
-use forebay_xsk::{FillRing, PortSocket, RxRing, Transmitter};
+use forebay_policy::Nanos;
+use forebay_pool::Burst;
+use forebay_xsk::Transmitter;
 
 use crate::SwitchError;
-use crate::counters::{PortCells, RingGauge};
 use crate::flood::FloodBucket;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
-pub(crate) use command::{Command, Commander};
+pub(crate) use channel::{COLLECTORS, Channel, Feed, Member, Slot, SuppliedBy, Supply};
+pub(crate) use command::{Command, Commander, Emptied};
 
 use classify::Classified;
-use complete::Tally;
 use decide::Verdict;
 use join::JointRun;
 use ready::Ready;
+use receive::Stretch;
 
-/// Packets of one port in one turn; the kernel's NAPI budget.
+/// Packets of one ring in one turn; the kernel's NAPI budget.
 pub(crate) const BUDGET: usize = 64;
 
-/// Bytes of one port in one turn, about: a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
+/// Bytes of one ring in one turn, about: a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
 pub(crate) const QUANTUM_BYTES: u32 = BUDGET as u32 * 1514;
 
 /// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
 /// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
 const LEAST_TURN: usize = BUDGET / 16;
 
-/// A port as one worker serves it: its RX ring on the worker's queue.
-pub(crate) struct Channel {
-    pub(crate) port: PortId,
-    pub(crate) ring: RxRing,
-    pub(crate) socket: Arc<PortSocket>,
-    pub(crate) gauge: Arc<RingGauge>,
-    pub(crate) account: RingAccount,
-    pub(crate) cells: Arc<PortCells>,
-    pub(crate) flood: FloodBucket,
-    pub(crate) deficit: Deficit,
-}
-
-impl Channel {
-    /// What the ring does not hold any more, the port may take again.
-    fn settle(&self) {
-        self.account.settle(|| u64::from(self.ring.occupancy()));
-    }
-}
-
 /// What a worker is made of. Its thread calls [`Worker::run`].
 pub(crate) struct Worker {
     index: usize,
     shared: Arc<Shared>,
     topology: Cache<Arc<arc_swap::ArcSwap<Topology>>, Arc<Topology>>,
-    channels: Vec<Option<Channel>>,
+    channels: Vec<Option<Box<Channel>>>,
+    /// Those that all ports share.
+    shared_rings: Vec<Slot>,
+    members: Vec<Option<Box<Member>>>,
+    supplies: [Option<Box<Supply>>; COLLECTORS],
     ready: Ready,
-    fill: FillRing,
-    magazine: Magazine,
     transmitter: Transmitter,
     burst: Burst,
+    stretches: Vec<Stretch>,
     classified: Vec<Classified>,
     verdicts: Vec<Verdict>,
     runs: Vec<JointRun>,
@@ -93,26 +78,25 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker for collector queue `index` whose frames go through `fill`.
+    /// A worker that serves nothing yet; `slots` is how many rings it can serve at once.
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
-        fill: FillRing,
-        magazine: Magazine,
+        slots: usize,
         transmitter: Transmitter,
     ) -> Result<(Self, Commander), SwitchError> {
-        let (ready, commander) = Ready::new()?;
-        let mut channels = Vec::new();
-        channels.resize_with(shared.max_ports, || None);
-        let mut worker = Self {
+        let (ready, commander) = Ready::new(slots)?;
+        let worker = Self {
             index,
             topology: Cache::new(Arc::clone(&shared.topology)),
-            channels,
+            channels: std::iter::repeat_with(|| None).take(slots).collect(),
+            shared_rings: Vec::with_capacity(COLLECTORS),
+            members: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
+            supplies: [const { None }; COLLECTORS],
             ready,
-            fill,
-            magazine,
             transmitter,
             burst: Burst::new(BUDGET),
+            stretches: Vec::with_capacity(BUDGET),
             classified: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),
             runs: Vec::with_capacity(BUDGET),
@@ -120,23 +104,27 @@ impl Worker {
             started: shared.started,
             shared,
         };
-        worker.prime();
         Ok((worker, commander))
     }
 
-    /// Serves ports until told to stop.
+    /// Serves rings until told to stop.
     pub(crate) fn run(mut self) {
+        let mut packets = 0;
         loop {
             let looked = Instant::now();
             let slept = self.wait();
+            self.observe_poll(packets, slept);
+            packets = 0;
             let woken = if slept { Instant::now() } else { looked };
             let mut served = 0;
             while served < BUDGET {
                 if !self.obey() {
                     return;
                 }
-                let Some(port) = self.ready.next() else { break };
-                served += self.run_once(port).max(LEAST_TURN);
+                let Some(slot) = self.ready.next() else { break };
+                let turn = self.run_once(slot);
+                packets += turn;
+                served += turn.max(LEAST_TURN);
             }
             let cell = self.shared.worker_cell(self.index);
             cell.iterations.add(1);
@@ -145,26 +133,26 @@ impl Worker {
         }
     }
 
-    /// One turn of one port: the data plane. Says how many packets it was.
-    fn run_once(&mut self, port: PortId) -> usize {
-        let Some(mut channel) = self.channels[usize::from(port.0)].take() else { return 0 };
+    /// One turn of one ring: the data plane. Says how many packets it was.
+    fn run_once(&mut self, slot: Slot) -> usize {
+        let Some(mut channel) = self.channels[slot.index()].take() else { return 0 };
         let now = Nanos(self.started.elapsed().as_nanos() as u64);
         let topology = Arc::clone(self.topology.load());
-        let mut tally = Tally::default();
 
         let more = self.receive(&mut channel);
+        let arena = channel.ring.arena();
+        self.classify(arena, &topology);
+        self.decide(&topology, now);
+        self.transmit(arena, &topology);
+        self.complete(&channel);
         let packets = self.burst.len();
-        self.classify(&topology, &channel, &mut tally);
-        self.decide(&topology, &mut channel, now, &mut tally);
-        self.transmit(&topology, &channel);
-        self.complete(&channel, &tally);
-        self.refill();
+        self.refill(&mut channel, more);
         channel.settle();
 
         if more {
-            self.ready.again(port);
+            self.ready.again(slot);
         }
-        self.channels[usize::from(port.0)] = Some(channel);
+        self.channels[slot.index()] = Some(channel);
         packets
     }
 }

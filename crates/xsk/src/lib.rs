@@ -25,5 +25,5 @@ mod transmit;
 
 pub use error::XskError;
 pub use rings::{CompletionRing, FillRing, RxRing, TxRing};
-pub use socket::{PortSocket, Queue, QueueOptions, QueueRings, Statistics};
+pub use socket::{Closed, PortSocket, Queue, QueueOptions, QueueRings, Statistics};
 pub use transmit::{Departures, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError};

@@ -3,9 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_pool::{Arena, Burst, Frame, Segment};
+use forebay_pool::{Arena, Burst, Frame, Ledger, Segment};
 
 use crate::ring::{Consumer, Producer};
+use crate::socket::{Closed, QueueId};
 use crate::sys;
 
 /// `XDP_PKT_CONTD`, include/uapi/linux/if_xdp.h: the packet goes on in the next descriptor.
@@ -15,11 +16,38 @@ const CONTINUED: u32 = 1;
 pub struct FillRing {
     ring: Producer<u64>,
     arena: Arc<Arena>,
+    queue: QueueId,
+    ledger: Option<Ledger>,
 }
 
 impl FillRing {
-    pub(crate) fn new(ring: Producer<u64>, arena: Arc<Arena>) -> Self {
-        Self { ring, arena }
+    pub(crate) fn new(ring: Producer<u64>, arena: Arc<Arena>, queue: QueueId) -> Self {
+        Self { ring, arena, queue, ledger: None }
+    }
+
+    /// Keeps account of the kernel's frames from now on, so that [`FillRing::reclaim`] can tell them. For a queue with one
+    /// socket.
+    pub fn keep_ledger(&mut self) {
+        self.ledger = Some(Ledger::new(&self.arena));
+    }
+
+    /// Packets of these frames came back through the queue's RX ring; packet path.
+    #[inline]
+    pub fn received(&mut self, burst: &Burst) {
+        if let Some(ledger) = &mut self.ledger {
+            burst.frames().for_each(|frame| ledger.returned(frame));
+        }
+    }
+
+    /// The frames that the kernel had when the queue's socket was closed; none without a ledger.
+    ///
+    /// # Panics
+    /// When another queue's socket was closed.
+    pub fn reclaim(self, closed: Closed) -> impl Iterator<Item = Frame> {
+        assert_eq!(closed.queue(), self.queue, "the socket of another queue");
+        // SAFETY: the queue's only socket is closed, as `closed` shows, and closing waits until the kernel delivers
+        // nothing to it any more (xsk_release, net/xdp/xsk.c, Linux 6.12); its RX ring has been emptied or is gone.
+        self.ledger.into_iter().flat_map(|ledger| unsafe { ledger.reclaim() })
     }
 
     /// Frames that can be posted now; packet path.
@@ -36,6 +64,9 @@ impl FillRing {
     pub fn post(&mut self, frame: Frame) -> Result<(), Frame> {
         if self.ring.free(1) == 0 {
             return Err(frame);
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.lend(&frame);
         }
         let posted = self.ring.push(frame.into_address(self.arena.frame_size().bytes()));
         debug_assert!(posted, "a slot was free");
@@ -89,6 +120,11 @@ impl RxRing {
         }
         self.ring.release();
         burst.len() - before
+    }
+
+    /// Where the frames of its packets lie.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
     }
 
     /// Descriptors that wait to be received: frames that the ring holds.

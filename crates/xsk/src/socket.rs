@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_pool::Arena;
@@ -34,12 +35,34 @@ pub struct QueueOptions {
     pub tx_entries: Option<u32>,
 }
 
+/// Tells one bound queue from another, for as long as the process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueId(u64);
+
+impl QueueId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Shows that the socket which bound a queue is closed.
+#[derive(Debug)]
+pub struct Closed(QueueId);
+
+impl Closed {
+    pub(crate) fn queue(&self) -> QueueId {
+        self.0
+    }
+}
+
 /// One bound (netdev, queue): what later sockets share.
 #[derive(Debug)]
 pub struct Queue {
     socket: OwnedFd,
     arena: Arc<Arena>,
     options: QueueOptions,
+    id: QueueId,
 }
 
 /// The rings of a [`Queue`]; one worker owns them.
@@ -80,7 +103,7 @@ impl Queue {
         shared: Option<BorrowedFd<'_>>,
     ) -> Result<(Self, QueueRings), XskError> {
         let fd = socket.as_fd();
-        let completions = options.tx_entries.unwrap_or(2);
+        let (id, completions) = (QueueId::next(), options.tx_entries.unwrap_or(2));
         set_ring(fd, Which::Fill, options.fill_entries)?;
         set_ring(fd, Which::Completion, completions)?;
         set_ring(fd, Which::Rx, options.rx_entries)?;
@@ -93,6 +116,7 @@ impl Queue {
             fill: FillRing::new(
                 Producer::new(mapping::map(fd, Which::Fill, options.fill_entries, &offsets)?),
                 Arc::clone(&arena),
+                id,
             ),
             rx: RxRing::new(
                 Consumer::new(mapping::map(fd, Which::Rx, options.rx_entries, &offsets)?),
@@ -109,7 +133,7 @@ impl Queue {
             ),
         };
         bind_with_patience(fd, options.ifindex, options.queue, shared)?;
-        Ok((Self { socket, arena, options }, rings))
+        Ok((Self { socket, arena, options, id }, rings))
     }
 
     /// What the queue was bound with.
@@ -128,6 +152,8 @@ impl AsFd for Queue {
 #[derive(Debug)]
 pub struct PortSocket {
     socket: OwnedFd,
+    /// The queue that it bound itself; `None`: it shares one.
+    queue: Option<QueueId>,
 }
 
 impl PortSocket {
@@ -143,7 +169,14 @@ impl PortSocket {
         let ring = Consumer::new(mapping::map(fd, Which::Rx, rx_entries, &offsets)?);
         let QueueOptions { ifindex, queue: number, .. } = queue.options;
         bind_with_patience(fd, ifindex, number, Some(queue.as_fd()))?;
-        Ok((Self { socket }, RxRing::new(ring, Arc::clone(&queue.arena))))
+        Ok((Self { socket, queue: None }, RxRing::new(ring, Arc::clone(&queue.arena))))
+    }
+
+    /// Closes it. What it had bound is free then; `None`: it shared a queue.
+    pub fn close(self) -> Option<Closed> {
+        let Self { socket, queue } = self;
+        drop(socket);
+        queue.map(Closed)
     }
 
     /// The kernel's drop counters of this socket.
@@ -154,6 +187,13 @@ impl PortSocket {
         let raw: libc::xdp_statistics =
             sys::xdp_option(self.socket.as_fd(), libc::XDP_STATISTICS, "read the socket's counters")?;
         Ok(Statistics { rx_dropped: raw.rx_dropped, rx_ring_full: raw.rx_ring_full })
+    }
+}
+
+impl From<Queue> for PortSocket {
+    /// The queue's own socket, with its own RX ring. What shared the queue with it goes on.
+    fn from(queue: Queue) -> Self {
+        Self { socket: queue.socket, queue: Some(queue.id) }
     }
 }
 

@@ -73,10 +73,7 @@ fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
             "[switch]\nmax_ports = 5000\n",
             "2:13: switch.max_ports is not valid (value: 5000; limit: 1 to 4096)",
         ),
-        (
-            "[switch]\nspool_mode = \"none\"\n",
-            "2:14: switch.spool_mode is not valid (value: none; limit: spp); this",
-        ),
+        ("[pool]\nrefill_low = 0\n", "2:14: pool.refill_low is not valid (value: 0; limit: 1 to 4096)"),
         (
             "[switch]\ncpus = [1, 2]\n",
             "2:8: switch.cpus is not valid (value: 2 CPUs; limit: one CPU for each of the 1",

@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use super::location::{Problem, Step};
 use super::{Config, FdbConfig, FloodConfig, PoolConfig, SwitchConfig};
 use crate::error::ApiError;
-use crate::eswitch::SpoolMode;
 use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
 use crate::port::PortSpec;
@@ -33,10 +32,6 @@ fn switch(switch: &SwitchConfig) -> Checked {
     if !(1..=SOCKET_PATH_MAX_BYTES).contains(&switch.socket.len()) {
         let limit = format!("a path of 1 to {SOCKET_PATH_MAX_BYTES} bytes");
         return refuse("switch", "socket", &switch.socket, &limit, "choose a shorter path");
-    }
-    if switch.spool_mode != SpoolMode::Spp {
-        let remedy = "this version does not offer the other modes yet; leave the key out";
-        return refuse("switch", "spool_mode", switch.spool_mode, "spp", remedy);
     }
     cpus(switch)
 }
@@ -78,6 +73,7 @@ fn pool(pool: &PoolConfig) -> Checked {
         let remedy = "rings have a power of two of entries";
         return refuse("pool", "rx_ring_depth", pool.rx_ring_depth, "a power of two from 64 to 4096", remedy);
     }
+    range("pool", "refill_low", pool.refill_low.into(), 1..=4096)?;
     if pool.frames / 2 < pool.rx_ring_depth {
         let limit = format!("at least twice pool.rx_ring_depth, {}", u64::from(pool.rx_ring_depth) * 2);
         return refuse("pool", "frames", pool.frames, &limit, "give more frames or shorter rings");

@@ -2,10 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
-use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
-use forebay_control::{ApiError, ErrorCode};
+use forebay_control::ApiError;
+use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 
 use super::extract::{Body, Segments};
+use super::rxq::nothing;
 use super::{Answer, Shared};
 
 /// The pool of packet memory
@@ -14,6 +15,17 @@ use super::{Answer, Shared};
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn show(State(api): Shared) -> Answer<PoolShow> {
     Ok(Json(api.ask(|switch| switch.pool()).await?))
+}
+
+/// Change how the pool is shared
+#[utoipa::path(patch, operation_id = "pool-set", path = "/v1/pool", tag = "switch", request_body = PoolSet, responses(
+    (status = 200, body = PoolShow, description = "The pool as it is then"),
+    (status = "default", body = ApiError, description = "Refused, nothing changed")))]
+pub(super) async fn set(State(api): Shared, Body(change): Body<PoolSet>) -> Answer<PoolShow> {
+    if change == PoolSet::default() {
+        return Err(nothing("policy").into());
+    }
+    Ok(Json(api.ask(move |switch| switch.pool_set(change)).await??))
 }
 
 /// Change a port's part in the pool
@@ -27,8 +39,7 @@ pub(super) async fn set_port(
     Body(change): Body<PoolPortSet>,
 ) -> Answer<PoolPort> {
     if change.is_empty() {
-        let error = ApiError::new(ErrorCode::InvalidValue, "nothing to change");
-        return Err(error.with_limit("at least one of threshold, reserve").into());
+        return Err(nothing("threshold, reserve").into());
     }
     Ok(Json(api.ask(move |switch| switch.pool_port_set(&name, change)).await??))
 }

@@ -6,9 +6,11 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use forebay_control::ApiError;
 use forebay_control::doctor::DoctorReport;
-use forebay_control::eswitch::EswitchShow;
+use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::stats::StatsShow;
 
+use super::extract::Body;
+use super::rxq::nothing;
 use super::{Answer, Shared};
 
 /// All counters
@@ -25,6 +27,21 @@ pub(super) async fn stats(State(api): Shared) -> Answer<StatsShow> {
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn eswitch(State(api): Shared) -> Answer<EswitchShow> {
     Ok(Json(api.ask(|switch| switch.eswitch()).await?))
+}
+
+/// Change the switch as a whole, under traffic
+#[utoipa::path(patch, operation_id = "eswitch-set", path = "/v1/eswitch", tag = "switch", request_body = EswitchSet,
+    responses(
+    (status = 200, body = EswitchSetReply, description = "What it took, and the switch as it is then"),
+    (status = "default", body = ApiError, description = "Refused, nothing changed")))]
+pub(super) async fn set_eswitch(
+    State(api): Shared,
+    Body(change): Body<EswitchSet>,
+) -> Answer<EswitchSetReply> {
+    if change == EswitchSet::default() {
+        return Err(nothing("spool_mode").into());
+    }
+    Ok(Json(api.ask(move |switch| switch.eswitch_set(change)).await??))
 }
 
 /// What the machine offers, as the daemon sees it

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use forebay_control::eswitch::EswitchShow;
+use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::port::PortShow;
 use forebay_control::stats::StatsShow;
+use hyper::Method;
 
 use super::{Failure, Outcome};
-use crate::cli::{EswitchCommand, Json, StatsArgs};
+use crate::cli::{EswitchCommand, EswitchSetCommand, Json, StatsArgs};
 use crate::client::{Client, ClientError, segment};
 use crate::output::print_as;
 use crate::{table, wiring};
@@ -53,9 +54,17 @@ fn settled_stats(client: &Client) -> Result<StatsShow, ClientError> {
 }
 
 pub(super) fn eswitch(client: &Client, command: &EswitchCommand) -> Outcome {
-    let EswitchCommand::Show(json) = command;
-    let eswitch: EswitchShow = client.get("/v1/eswitch")?;
-    print_as(json.json, &eswitch, table::eswitch);
+    match command {
+        EswitchCommand::Show(json) => {
+            let eswitch: EswitchShow = client.get("/v1/eswitch")?;
+            print_as(json.json, &eswitch, table::eswitch);
+        }
+        EswitchCommand::Set(EswitchSetCommand::SpoolMode { mode, json }) => {
+            let change = EswitchSet { spool_mode: Some(*mode) };
+            let reply: EswitchSetReply = client.send(Method::PATCH, "/v1/eswitch", &change)?;
+            print_as(json.json, &reply, table::eswitch_changed);
+        }
+    }
     Ok(())
 }
 

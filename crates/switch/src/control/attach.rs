@@ -2,10 +2,13 @@
 
 use std::io;
 
+use forebay_control::eswitch::SpoolMode;
 use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode};
 use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_kernel::{Datapath, DatapathError, NetdevLink, program_name};
+
+use super::port::Port;
 
 /// What was found out about a netdev that is to become a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +20,27 @@ pub(super) struct Fitting {
     pub(super) completes_checksums: bool,
 }
 
+impl Fitting {
+    /// As `port` is now.
+    pub(super) fn of(port: &Port) -> Self {
+        Self { kind: port.kind, tag_hint: false, completes_checksums: port.completes_checksums }
+    }
+}
+
 /// Decides for `netdev`, or says why it cannot be a port.
-pub(super) fn fit(spec: &PortSpec, netdev: &Link) -> Result<Fitting, ApiError> {
+pub(super) fn fit(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Result<Fitting, ApiError> {
     refuse_unfit(netdev)?;
+    fit_again(spec, netdev, mode)
+}
+
+/// Like [`fit`], for a netdev that is a port already.
+pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Result<Fitting, ApiError> {
     let virtual_only = !netdev.has_parent_device;
     let kind = match spec.attach {
         Attach::Tcx => AttachKind::Tcx,
         Attach::Xdp => AttachKind::Xdp,
+        // Sockets on the netdev itself take packets from XDP only.
+        Attach::Auto if mode == SpoolMode::None && refuse_without_xdp(netdev).is_ok() => AttachKind::Xdp,
         Attach::Auto if virtual_only || !has_native_xdp(netdev) => AttachKind::Tcx,
         Attach::Auto => AttachKind::Xdp,
     };

@@ -28,7 +28,7 @@ impl Control {
     }
 
     pub(crate) fn fdb_add(&mut self, request: &FdbAdd) -> Result<FdbEntry, ApiError> {
-        self.collector()?;
+        self.generation()?;
         request.validate()?;
         let port = self.port_of(&request.port)?;
         if !port.spec.vlan.carries(request.vlan) {

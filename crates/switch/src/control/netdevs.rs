@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
-use forebay_control::PortId;
 use forebay_control::port::PortState;
+use forebay_control::{ApiError, PortId};
 use forebay_kernel::NetdevLink;
 use forebay_kernel::netlink::{Link, LinkEvent, link};
 
-use super::port::{Attachment, Port};
+use super::attach::Fitting;
+use super::port::{Attachment, Binding, Port};
 use super::{Control, attach};
+use crate::worker::Feed;
 
 impl Control {
     /// Follows what happened, in order; one new snapshot for all of it.
@@ -55,12 +57,9 @@ impl Control {
     fn come_back(&mut self, id: PortId, netdev: Link) {
         let Some(port) = self.ports.get_mut(&id) else { return };
         let name = port.spec.port_name().to_owned();
-        let fitting = attach::fit(&port.spec, &netdev).inspect(|fitting| {
-            port.kind = fitting.kind;
-            port.completes_checksums = fitting.completes_checksums;
-        });
+        let fitting = attach::fit(&port.spec, &netdev, self.mode);
+        let attached = fitting.and_then(|fitting| self.attach_to_other(id, netdev, fitting));
         self.publish();
-        let attached = fitting.and_then(|fitting| self.attach(id, netdev, fitting));
         match attached {
             Ok(()) => tracing::info!(port = name, "the netdev is back"),
             Err(error) => {
@@ -71,6 +70,25 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// Attaches a port to a netdev that may need other rings than the one before.
+    fn attach_to_other(&mut self, id: PortId, netdev: Link, fitting: Fitting) -> Result<(), ApiError> {
+        let port = &self.ports[&id];
+        let binding = self.binding_of(fitting.kind, port.rxq);
+        let mut leaving = Vec::new();
+        if binding == Binding::Collector && (port.binding, port.kind) != (binding, fitting.kind) {
+            self.rebind(id, fitting, binding, &mut leaving)?;
+        }
+        let port = self.port_mut(id);
+        (port.binding, port.kind) = (binding, fitting.kind);
+        port.completes_checksums = fitting.completes_checksums;
+        if binding != Binding::Collector {
+            leaving.extend(port.rings.drain(..).map(|ring| (Feed::Port(id), ring)));
+        }
+        self.publish();
+        self.retire_replaced(leaving);
+        self.attach(id, netdev, fitting)
     }
 
     /// A netdev is no longer there: deleted, or in another namespace.
@@ -109,7 +127,7 @@ impl Control {
 /// The port has its program on `netdev`.
 pub(super) fn take(port: &mut Port, link: NetdevLink, netdev: Link) {
     (port.state, port.reason) = judge(port, &netdev);
-    port.attachment = Some(Attachment { _link: link, ifindex: netdev.ifindex, netdev });
+    port.attachment = Some(Attachment { link, ifindex: netdev.ifindex, netdev });
 }
 
 /// The netdev has changed; says whether the packet path must know.

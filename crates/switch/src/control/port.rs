@@ -6,31 +6,51 @@ use std::sync::Arc;
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{KernelCounters, NetdevLink, RingAccount};
+use forebay_kernel::{Bank, KernelCounters, NetdevLink, RingAccount};
 use forebay_xsk::{PortSocket, Statistics};
 
+use super::rxq::Rxq;
 use super::share::Share;
 use crate::counters::{PortCells, RingGauge};
+use crate::generation::{Stock, SupplyGauge};
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
+use crate::worker::Slot;
 
 /// The program on a port's netdev, while there is one.
 pub(super) struct Attachment {
     /// Held for its drop, which detaches the program.
-    pub(super) _link: NetdevLink,
+    pub(super) link: NetdevLink,
     pub(super) ifindex: u32,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
 }
 
-/// A port's socket on one collector queue.
-pub(super) struct PortQueue {
+/// Where a port's packets wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binding {
+    /// In rings of its own on the collector.
+    Collector,
+    /// In the rings that ports share.
+    Shared,
+    /// In rings of its own on its netdev.
+    Direct,
+}
+
+/// A ring that a worker serves, with its socket.
+pub(super) struct Ring {
     pub(super) worker: usize,
+    pub(super) slot: Slot,
+    /// Where the kernel's table has its socket.
+    pub(super) bank: Bank,
+    pub(super) depth: u32,
     pub(super) socket: Arc<PortSocket>,
     pub(super) gauge: Arc<RingGauge>,
     pub(super) account: RingAccount,
     /// What had been taken when the account was last looked at.
     pub(super) taken: u64,
+    /// Its own supply of frames, where it has one.
+    pub(super) supply: Option<SupplyGauge>,
 }
 
 /// One port, from `port add` to `port del`, whatever happens to its netdev.
@@ -39,15 +59,21 @@ pub(super) struct Port {
     pub(super) spec: PortSpec,
     pub(super) kind: AttachKind,
     pub(super) completes_checksums: bool,
+    pub(super) binding: Binding,
     pub(super) attachment: Option<Attachment>,
     pub(super) state: PortState,
     pub(super) reason: String,
-    pub(super) queues: Vec<PortQueue>,
+    pub(super) rings: Vec<Ring>,
+    /// What the kernel had dropped at rings that the port has no more.
+    pub(super) past_drops: Statistics,
+    /// Memory of its own, while it is bound directly and does not draw on the pool.
+    pub(super) stock: Option<Stock>,
     pub(super) cells: Arc<PortCells>,
     /// What the kernel had counted for this id before this port.
     pub(super) baseline: KernelCounters,
     pub(super) loss: CollectorLoss,
     pub(super) share: Share,
+    pub(super) rxq: Rxq,
 }
 
 impl Port {
@@ -69,33 +95,27 @@ impl Port {
         }
     }
 
-    /// What the kernel's drop counters of its sockets add up to.
-    pub(super) fn socket_statistics(&self) -> Statistics {
-        let mut sum = Statistics::default();
-        for queue in &self.queues {
-            let statistics = queue.socket.statistics().unwrap_or_default();
-            sum.rx_dropped += statistics.rx_dropped;
-            sum.rx_ring_full += statistics.rx_ring_full;
-        }
-        sum
+    /// What the kernel dropped at its sockets.
+    pub(super) fn socket_drops(&self) -> Statistics {
+        drops_at(&self.rings, self.past_drops)
     }
 
     /// Frames that lie in its RX rings, as its workers last saw them.
     pub(super) fn seen(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.gauge.used.get()).sum()
+        self.rings.iter().map(|ring| ring.gauge.used.get()).sum()
     }
 
     /// Frames that its accounts say it holds.
     pub(super) fn used(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.account.used()).sum()
+        self.rings.iter().map(|ring| ring.account.used()).sum()
     }
 
     /// Most frames that lay there at once.
     pub(super) fn max(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.gauge.max.get()).sum()
+        self.rings.iter().map(|ring| ring.gauge.max.get()).sum()
     }
 
-    pub(super) fn show(&self, counters: PortCounters, rx_ring_depth: u32) -> PortShow {
+    pub(super) fn show(&self, counters: PortCounters) -> PortShow {
         let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
         PortShow {
             id: self.id,
@@ -109,11 +129,24 @@ impl Port {
             vlan: self.spec.vlan.clone(),
             isolated: self.spec.isolated,
             mtu: netdev.map_or(0, |netdev| netdev.mtu),
-            worker: self.queues.iter().map(|queue| queue.worker as u32).collect(),
-            rx_ring_depth,
+            worker: self.rings.iter().map(|ring| ring.worker as u32).collect(),
+            rx_ring_depth: self.rings.first().map_or(0, |ring| ring.depth),
             counters,
         }
     }
+}
+
+/// `past` and what the kernel has dropped at `rings` since they were opened.
+pub(super) fn drops_at(rings: &[Ring], past: Statistics) -> Statistics {
+    let mut sum = past;
+    for ring in rings {
+        sum = add(sum, ring.socket.statistics().unwrap_or_default());
+    }
+    sum
+}
+
+pub(super) fn add(a: Statistics, b: Statistics) -> Statistics {
+    Statistics { rx_dropped: a.rx_dropped + b.rx_dropped, rx_ring_full: a.rx_ring_full + b.rx_ring_full }
 }
 
 /// Tells packets that the collector lost from packets that are on their way through it.
@@ -133,7 +166,8 @@ impl CollectorLoss {
             .offered_packets
             .wrapping_sub(counters.collected_packets)
             .wrapping_sub(counters.refused_packets)
-            .wrapping_sub(counters.over_threshold_packets);
+            .wrapping_sub(counters.over_threshold_packets)
+            .wrapping_sub(counters.ring_full_packets);
         if counters == self.seen {
             self.lost_packets = gap;
         } else {
@@ -167,7 +201,7 @@ impl Counted {
         let mut shown = self.cells;
         let kernel_drops = [
             (DropReason::NoFrame, self.sockets.rx_dropped),
-            (DropReason::RxRingFull, self.sockets.rx_ring_full),
+            (DropReason::RxRingFull, self.sockets.rx_ring_full + self.kernel.ring_full_packets),
             (DropReason::CollectorFull, self.collector_lost + self.kernel.refused_packets),
             (DropReason::OverThreshold, self.kernel.over_threshold_packets),
             (DropReason::PortDown, self.kernel.unclaimed_packets),
@@ -185,8 +219,7 @@ impl AddAssign for Counted {
         self.cells += other.cells;
         self.tx_offered += other.tx_offered;
         self.kernel = sum(self.kernel, other.kernel);
-        self.sockets.rx_dropped += other.sockets.rx_dropped;
-        self.sockets.rx_ring_full += other.sockets.rx_ring_full;
+        self.sockets = add(self.sockets, other.sockets);
         self.collector_lost += other.collector_lost;
     }
 }
@@ -198,6 +231,7 @@ fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
         unclaimed_packets: a.unclaimed_packets.wrapping_add(b.unclaimed_packets),
         refused_packets: a.refused_packets.wrapping_add(b.refused_packets),
         over_threshold_packets: a.over_threshold_packets.wrapping_add(b.over_threshold_packets),
+        ring_full_packets: a.ring_full_packets.wrapping_add(b.ring_full_packets),
     }
 }
 

@@ -2,27 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use forebay_control::port::{
-    AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
-    PortSpec, PortState,
+    PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow, PortSpec,
+    PortState,
 };
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
-use forebay_kernel::{PortConfig, ShortGracePeriods, grace_period};
-use forebay_policy::Deficit;
-use forebay_xsk::{PortSocket, RxRing, XskError};
+use forebay_kernel::{Bank, PortConfig, ShortGracePeriods, grace_period};
+use forebay_xsk::{Statistics, XskError};
 
 use super::attach::{self, Fitting};
-use super::port::{CollectorLoss, Port, PortQueue};
+use super::port::{self, Binding, CollectorLoss, Port};
+use super::rings::{self, Opened};
 use super::{Control, netdevs, share};
-use crate::counters::{PortCells, RingGauge};
+use crate::counters::PortCells;
 use crate::fdb::Flush;
-use crate::worker::{Channel, Command, QUANTUM_BYTES};
+use crate::worker::Feed;
 
-/// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
-const CLOSERS: usize = 32;
 /// From this many ports in one request on, grace periods are shortened for all of the machine.
 const MANY: usize = 16;
 
@@ -33,9 +30,6 @@ struct Plan {
     netdev: Link,
     fitting: Fitting,
 }
-
-/// The sockets of one port, by worker.
-type Sockets = Vec<(usize, PortSocket, RxRing)>;
 
 impl Control {
     pub(crate) fn port_add(&mut self, request: PortAdd) -> PortAddReply {
@@ -61,10 +55,10 @@ impl Control {
 
     /// Checks a wish and reserves id, name and netdev for it.
     fn plan(&mut self, spec: PortSpec, netdevs: &HashMap<String, Link>) -> Result<Plan, ApiError> {
-        let collector = self.collector()?;
+        let collector = self.generation()?.collector.pair.ends.transmit_ifindex;
         spec.validate()?;
         let netdev = netdevs.get(&spec.netdev).ok_or_else(|| no_such_netdev(&spec.netdev))?;
-        if netdev.ifindex == collector.ifindex {
+        if netdev.ifindex == collector {
             let error =
                 ApiError::new(ErrorCode::NetdevRefused, format!("`{}` is the switch's own", netdev.name));
             return Err(error.with_field("netdev").with_value(&netdev.name));
@@ -79,7 +73,7 @@ impl Control {
                 .with_value(spec.port_name())
                 .with_remedy("give another with --name"));
         }
-        let fitting = attach::fit(&spec, netdev)?;
+        let fitting = attach::fit(&spec, netdev, self.mode)?;
         let id = self.free_id()?;
         self.ids_by_name.insert(spec.port_name().to_owned(), id);
         self.ids_by_ifindex.insert(netdev.ifindex, id);
@@ -111,14 +105,15 @@ impl Control {
         }
     }
 
-    /// Makes sockets for all plans at once, shows workers the new ports, then lets packets in, one port after the
-    /// other. Whatever fails is undone.
+    /// Makes rings for all plans at once, shows workers the new ports, then lets packets in, one port after the other.
+    /// Whatever fails is undone.
     fn carry_out(&mut self, plans: Vec<Plan>, refused: &mut Vec<PortAddRefused>) -> Vec<PortId> {
         let _short = short_grace_periods(plans.len());
         let (mut waiting, mut added, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-        for (plan, sockets) in self.open_sockets(plans) {
+        let rings = self.open_rings(&plans);
+        for (plan, opened) in plans.into_iter().zip(rings) {
             let Plan { id, spec, netdev, fitting } = plan;
-            match self.install(id, spec, fitting, sockets) {
+            match self.install(id, spec, fitting, opened) {
                 Ok(()) => waiting.push((id, netdev, fitting)),
                 Err(error) => failed.push((id, netdev, error)),
             }
@@ -140,39 +135,14 @@ impl Control {
         added
     }
 
-    /// Sockets look their netdev up in the namespace they are opened in, so this runs in the collector's.
-    fn open_sockets(&self, plans: Vec<Plan>) -> Vec<(Plan, Result<Sockets, XskError>)> {
-        let Some(collector) = &self.collector else { return Vec::new() };
-        let depth = self.rx_ring_depth;
-        let wanted: Vec<Vec<_>> = plans
-            .iter()
-            .map(|plan| self.workers_of(plan.id, plan.fitting.kind))
-            .map(|workers| workers.map(|worker| (worker, Arc::clone(&collector.queues[worker]))).collect())
-            .collect();
-        let opened = collector.netns.run(move || {
-            let open = |queues: Vec<(usize, Arc<_>)>| {
-                queues
-                    .into_iter()
-                    .map(|(worker, queue)| {
-                        PortSocket::bind(&queue, depth).map(|(socket, ring)| (worker, socket, ring))
-                    })
-                    .collect::<Result<Sockets, _>>()
-            };
-            wanted.into_iter().map(open).collect::<Vec<_>>()
+    /// The rings on the collector that each plan needs before its netdev is looked at.
+    fn open_rings(&self, plans: &[Plan]) -> Vec<Result<Vec<Opened>, XskError>> {
+        let wanted = plans.iter().map(|plan| {
+            let kind = plan.fitting.kind;
+            let has_own = self.binding_of(kind, self.rxq) == Binding::Collector;
+            (if has_own { self.workers_of(plan.id, kind) } else { 0..0 }, self.rxq.depth)
         });
-        plans.into_iter().zip(opened).collect()
-    }
-
-    /// A tcx port's packets go to one worker. An XDP port's frames take the queue of the CPU they arrive on, so every
-    /// worker has a socket for it.
-    fn workers_of(&self, id: PortId, kind: AttachKind) -> std::ops::Range<usize> {
-        match kind {
-            AttachKind::Tcx => {
-                let worker = usize::from(id.0) % self.workers.len();
-                worker..worker + 1
-            }
-            AttachKind::Xdp => 0..self.workers.len(),
-        }
+        self.open_on_collector(wanted.collect())
     }
 
     /// Makes the port, served by its workers but without its netdev's packets so far.
@@ -181,76 +151,66 @@ impl Control {
         id: PortId,
         spec: PortSpec,
         fitting: Fitting,
-        sockets: Result<Sockets, XskError>,
+        opened: Result<Vec<Opened>, XskError>,
     ) -> Result<(), ApiError> {
-        let sockets = sockets.map_err(|error| {
-            ApiError::new(ErrorCode::KernelRefused, error.to_string()).with_remedy("see `forebay doctor`")
-        })?;
-        let mut port = Port {
+        let opened = opened.map_err(|error| rings::no_socket(&error))?;
+        let port = Port {
             id,
             kind: fitting.kind,
             completes_checksums: fitting.completes_checksums,
+            binding: self.binding_of(fitting.kind, self.rxq),
             spec,
             attachment: None,
             state: PortState::NetdevMissing,
             reason: String::new(),
-            queues: Vec::new(),
+            rings: Vec::new(),
+            past_drops: Statistics::default(),
+            stock: None,
             cells: Arc::new(PortCells::new(self.workers.len())),
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
             share: share::DEFAULT,
+            rxq: self.rxq,
         };
-        let served = sockets.into_iter().try_for_each(|(worker, socket, ring)| {
-            port.queues.push(self.serve(id, worker, socket, ring, &port.cells)?);
-            Ok(())
-        });
+        self.enrol(&port);
         self.ports.insert(id, port);
-        served
-    }
-
-    /// Hands one socket to the kernel's table and to its worker.
-    fn serve(
-        &self,
-        id: PortId,
-        worker: usize,
-        socket: PortSocket,
-        ring: RxRing,
-        cells: &Arc<PortCells>,
-    ) -> Result<PortQueue, ApiError> {
-        use std::os::fd::AsFd as _;
-        let queue = worker as u32;
-        self.datapath.set_socket(id.0, queue, socket.as_fd()).map_err(|error| attach::refused(&error))?;
-        let (socket, gauge) = (Arc::new(socket), Arc::new(RingGauge::default()));
-        let account = self.datapath.ring_account(id.0, queue);
-        account.set_rule(share::DEFAULT.rule(self.rx_ring_depth));
-        self.workers[worker].send(Command::Add(Box::new(Channel {
-            port: id,
-            ring,
-            socket: Arc::clone(&socket),
-            gauge: Arc::clone(&gauge),
-            account: account.clone(),
-            cells: Arc::clone(cells),
-            flood: self.shared.flood.port_bucket(),
-            deficit: Deficit::new(QUANTUM_BYTES),
-        })));
-        Ok(PortQueue { worker, socket, gauge, taken: account.taken(), account })
+        let rings = self.serve_port(id, opened)?;
+        self.port_mut(id).rings = rings;
+        Ok(())
     }
 
     /// Puts the program on `netdev` and lets its packets in. Workers must have been shown what `fitting` says.
     pub(super) fn attach(&mut self, id: PortId, netdev: Link, fitting: Fitting) -> Result<(), ApiError> {
-        let port = self.ports.get_mut(&id).expect("the caller has just looked it up");
-        let queue = port.queues.first().map_or(0, |queue| queue.worker as u16);
-        let config = PortConfig { port_id: id.0, queue, reserved: 0 };
-        self.datapath.set_port(netdev.ifindex, config).map_err(|error| attach::refused(&error))?;
+        if self.ports[&id].binding == Binding::Direct {
+            let rings = self.open_directly(id, &netdev)?;
+            self.port_mut(id).rings = rings;
+        }
+        self.datapath
+            .set_port(netdev.ifindex, self.config_of(id))
+            .map_err(|error| attach::refused(&error))?;
         let link = attach::attach(&self.datapath, &netdev, fitting)
             .inspect_err(|_| self.datapath.clear_port(netdev.ifindex))?;
         self.ids_by_ifindex.insert(netdev.ifindex, id);
+        let port = self.port_mut(id);
         netdevs::take(port, link, netdev);
         Ok(())
     }
 
+    /// What the kernel programs are to know of a port.
+    pub(super) fn config_of(&self, id: PortId) -> PortConfig {
+        let port = &self.ports[&id];
+        let queue = self.workers_of(id, port.kind).start as u16;
+        let bank = match port.binding {
+            Binding::Direct => Bank::Direct,
+            Binding::Collector | Binding::Shared => {
+                Bank::Collector(self.generation.as_ref().map_or(0, |generation| generation.number))
+            }
+        };
+        PortConfig { port_id: id.0, queue, bank }
+    }
+
     pub(crate) fn port_del(&mut self, names: &[String]) -> Result<PortDelReply, ApiError> {
-        self.collector()?;
+        self.generation()?;
         let mut reply = PortDelReply::default();
         let mut ids = Vec::new();
         for name in names {
@@ -274,10 +234,7 @@ impl Control {
         let mut leaving = Vec::new();
         for id in ids {
             let Some(mut port) = self.ports.remove(&id) else { continue };
-            self.detach(&mut port);
-            for queue in &port.queues {
-                self.datapath.clear_socket(id.0, queue.worker as u32);
-            }
+            self.take_off(&mut port);
             self.ids_by_name.remove(port.spec.port_name());
             leaving.push(port);
         }
@@ -285,36 +242,49 @@ impl Control {
             return;
         }
         self.publish();
-        grace_period();
-        self.empty_rings(&leaving);
-        for port in &mut leaving {
+        self.leave_rings(&mut leaving);
+        self.dismiss(leaving.iter().map(|port| port.id));
+        for mut port in leaving {
             self.shared.fdb.flush(Flush { port: Some(port.id.0), vid: None, with_static: true });
-            self.retired += self.settle(port);
+            self.retired += self.settle(&mut port);
         }
-        close(leaving);
+    }
+
+    /// Takes all rings of ports that get no more packets.
+    fn leave_rings(&mut self, ports: &mut [Port]) {
+        let rings = ports
+            .iter_mut()
+            .flat_map(|port| port.rings.drain(..).map(|ring| (Feed::Port(port.id), ring)))
+            .collect::<Vec<_>>();
+        if rings.is_empty() {
+            grace_period();
+        }
+        for (feed, drops) in self.retire(rings) {
+            if let Some(port) = ports.iter_mut().find(|port| feed == Feed::Port(port.id)) {
+                port.past_drops = port::add(port.past_drops, drops);
+            }
+        }
     }
 
     /// Takes the program off the port's netdev, if it has one.
-    pub(super) fn detach(&mut self, port: &mut Port) {
+    fn take_off(&mut self, port: &mut Port) {
         if let Some(attachment) = port.attachment.take() {
             self.datapath.clear_port(attachment.ifindex);
             self.ids_by_ifindex.remove(&attachment.ifindex);
         }
     }
 
-    fn empty_rings(&self, leaving: &[Port]) {
-        let (done, all_done) = mpsc::channel();
-        for port in leaving {
-            for queue in &port.queues {
-                self.workers[queue.worker].send(Command::Remove(port.id, done.clone()));
-            }
+    /// The port's netdev is gone, and with it the rings that were bound to it.
+    pub(super) fn detach(&mut self, port: &mut Port) {
+        self.take_off(port);
+        if port.binding == Binding::Direct {
+            self.leave_rings(std::slice::from_mut(port));
+            port.stock = None;
         }
-        drop(done);
-        while all_done.recv().is_ok() {}
     }
 
     pub(crate) fn port_set(&mut self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
-        self.collector()?;
+        self.generation()?;
         let id = self.id_of(name)?;
         let port = self.ports.get_mut(&id).expect("names lead to ports");
         if let Some(vlan) = change.vlan {
@@ -332,17 +302,6 @@ impl Control {
 /// For `ports` at once, where waiting for each would take long.
 pub(super) fn short_grace_periods(ports: usize) -> Option<ShortGracePeriods> {
     (ports >= MANY).then(ShortGracePeriods::begin)
-}
-
-/// Drops ports, whose sockets each wait for the kernel's readers, side by side.
-fn close(mut ports: Vec<Port>) {
-    let share = ports.len().div_ceil(CLOSERS).max(1);
-    std::thread::scope(|scope| {
-        while !ports.is_empty() {
-            let some = ports.split_off(ports.len().saturating_sub(share));
-            scope.spawn(move || drop(some));
-        }
-    });
 }
 
 fn refuse_all(request: PortAdd, error: &ApiError) -> PortAddReply {

@@ -1,16 +1,22 @@
 //! How much of the pool each port may hold: what was asked for, checked, and told to the kernel programs.
 
-use forebay_control::pool::{PoolPort, PoolPortSet, PoolThreshold};
+use forebay_control::pool::{PoolPolicy, PoolPort, PoolPortSet, PoolSet, PoolShow, PoolThreshold};
 use forebay_control::{ApiError, ErrorCode};
 use forebay_kernel::RingRule;
 use forebay_policy::{Admission, Occupancy, Th, Threshold};
 
 use super::Control;
 use super::port::Port;
+use crate::generation::Generation;
 
 /// A port's part in the pool until something else is asked for: as much as is free. Nothing is reserved, because with a
 /// thousand ports that could not be kept.
 pub(super) const DEFAULT: Share = Share { threshold: Threshold::Dynamic(Th::ONE), reserve: 0 };
+
+/// What `headroom` reserves for each port: twice the budget of a turn.
+const FIRST_BURST: u32 = 128;
+/// The part of the pool that `headroom` keeps from thresholds.
+const HEADROOM_PART: u32 = 8;
 
 /// One port's part in the pool. It counts for each RX ring of the port by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +28,20 @@ pub(super) struct Share {
 
 impl Share {
     /// For the kernel programs.
-    pub(super) fn rule(self, depth: u32) -> RingRule {
+    pub(super) fn rule(self, policy: PoolPolicy, depth: u32) -> RingRule {
         let (th, limit) = match self.threshold {
             Threshold::Dynamic(th) => (th.get().into(), 0),
             Threshold::Static(frames) => (0, frames),
         };
-        RingRule { depth, reserve: self.reserve, th, limit }
+        RingRule { depth, reserve: self.reserve(policy), th, limit }
+    }
+
+    /// Frames it may hold whatever its threshold says: with headroom, a first burst for everybody.
+    fn reserve(self, policy: PoolPolicy) -> u32 {
+        match policy {
+            PoolPolicy::Dt => self.reserve,
+            PoolPolicy::Headroom => self.reserve.max(FIRST_BURST),
+        }
     }
 
     /// For whoever asks.
@@ -41,9 +55,54 @@ impl Share {
     }
 }
 
+/// For the ring that ports share: as many as fit, with room for those under way to it.
+pub(super) fn shared_ring_rule(depth: u32, under_way: u32) -> RingRule {
+    let depth = if depth > 2 * under_way { depth - under_way } else { depth };
+    RingRule { depth, reserve: depth, th: 0, limit: depth }
+}
+
+/// For a ring with memory of its own: as many as fit.
+pub(super) fn own_memory_rule(depth: u32) -> RingRule {
+    RingRule { depth, reserve: depth, th: 0, limit: depth }
+}
+
 impl Control {
+    /// Changes how the pool is shared, for all ports.
+    pub(crate) fn pool_set(&mut self, change: PoolSet) -> Result<PoolShow, ApiError> {
+        self.generation()?;
+        if let Some(policy) = change.policy {
+            self.policy = policy;
+            self.apply_policy();
+        }
+        Ok(self.pool())
+    }
+
+    /// Tells the kernel programs how large the pool is and what part of it thresholds leave alone.
+    pub(super) fn apply_policy(&self) {
+        let size = self.generation.as_ref().map_or(0, Generation::shared_frames);
+        let accounts = self.datapath.accounts();
+        accounts.set_pool_size(size.into());
+        accounts.set_headroom(match self.policy {
+            PoolPolicy::Dt => 0,
+            PoolPolicy::Headroom => u64::from(size / HEADROOM_PART),
+        });
+        for port in self.ports.values() {
+            self.apply_share(port);
+        }
+    }
+
+    fn apply_share(&self, port: &Port) {
+        for ring in &port.rings {
+            let rule = match port.stock {
+                Some(_) => own_memory_rule(ring.depth),
+                None => port.share.rule(self.policy, ring.depth),
+            };
+            ring.account.set_rule(rule);
+        }
+    }
+
     pub(crate) fn pool_port_set(&mut self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
-        self.collector()?;
+        self.generation()?;
         let id = self.id_of(name)?;
         let mut share = self.ports[&id].share;
         if let Some(threshold) = change.threshold {
@@ -53,16 +112,13 @@ impl Control {
             self.check_reserve(name, reserve)?;
             share.reserve = reserve;
         }
-        let port = self.ports.get_mut(&id).expect("names lead to ports");
-        port.share = share;
-        for queue in &port.queues {
-            queue.account.set_rule(share.rule(self.rx_ring_depth));
-        }
+        self.port_mut(id).share = share;
+        self.apply_share(&self.ports[&id]);
         Ok(self.pool_port(&self.ports[&id]))
     }
 
     fn threshold(&self, asked: PoolThreshold) -> Result<Threshold, ApiError> {
-        let frame_bytes = u64::from(self.shared.arena.frame_size().bytes());
+        let frame_bytes = u64::from(self.frame_bytes());
         let refused = |field, value: u64, limit: String, remedy: &str| {
             ApiError::new(ErrorCode::InvalidValue, format!("{field} is out of range"))
                 .with_field(field)
@@ -96,11 +152,11 @@ impl Control {
     fn check_reserve(&self, name: &str, reserve: u32) -> Result<(), ApiError> {
         let (own, others): (Vec<_>, Vec<_>) =
             self.ports.values().partition(|port| port.spec.port_name() == name);
-        let rings = |port: &Port| port.queues.len() as u64;
+        let rings = |port: &Port| port.rings.len().max(1) as u64;
         let promised: u64 = others.iter().map(|port| u64::from(port.share.reserve) * rings(port)).sum();
         let left = self.datapath.accounts().pool_size().saturating_sub(promised);
         let own_rings = own.iter().map(|port| rings(port)).sum::<u64>().max(1);
-        let most = (left / own_rings).min(self.rx_ring_depth.into());
+        let most = (left / own_rings).min(own.first().map_or(self.rxq.depth, |port| port.rxq.depth).into());
         if u64::from(reserve) > most {
             return Err(ApiError::new(ErrorCode::InvalidValue, "the pool cannot keep this reserve")
                 .with_field("reserve")
@@ -114,24 +170,29 @@ impl Control {
     }
 
     pub(super) fn pool_port(&self, port: &Port) -> PoolPort {
-        let sockets = port.socket_statistics();
+        let sockets = port.socket_drops();
         let accounts = self.datapath.accounts();
         let share = port.share;
-        let admission =
-            Admission { threshold: share.threshold, reserve: share.reserve, depth: self.rx_ring_depth };
+        let reserve = share.reserve(self.policy);
+        let admission = Admission { threshold: share.threshold, reserve, depth: port.rxq.depth };
         let used = port.used();
-        let seen = Occupancy { used, pool_used: accounts.pool_used(), pool_size: accounts.pool_size() };
+        let seen = Occupancy {
+            used,
+            pool_used: accounts.pool_used(),
+            pool_size: accounts.pool_size(),
+            headroom: accounts.headroom(),
+        };
         let kernel = self.datapath.counters(port.id.0).since(&port.baseline);
         PoolPort {
             name: port.spec.port_name().to_owned(),
             used,
             max: port.max(),
-            threshold: share.show(self.shared.arena.frame_size().bytes()),
-            reserve: share.reserve,
+            threshold: share.show(self.frame_bytes()),
+            reserve,
             limit: admission.limit(seen),
             drops_over_threshold: kernel.over_threshold_packets,
             drops_no_frame: sockets.rx_dropped,
-            drops_rx_ring_full: sockets.rx_ring_full,
+            drops_rx_ring_full: sockets.rx_ring_full + kernel.ring_full_packets,
         }
     }
 }

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use forebay_control::ApiError;
-use forebay_control::eswitch::{EswitchShow, SpoolMode};
+use forebay_control::eswitch::EswitchShow;
 use forebay_control::pool::PoolShow;
 use forebay_control::port::PortShow;
 use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
 
+use forebay_xsk::Statistics;
+
 use super::Control;
-use super::port::{Counted, Port};
+use super::port::{self, Counted, Port, Ring};
+use crate::generation::{Stock, SupplyGauge};
 use crate::worker::Command;
 
 /// Packets that one ring of a veth holds (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12).
@@ -30,7 +33,7 @@ impl Control {
     }
 
     pub(super) fn show(&self, port: &Port) -> PortShow {
-        port.show(self.counted(port).counters(), self.rx_ring_depth)
+        port.show(self.counted(port).counters())
     }
 
     /// Everything counted for `port`, the later stages first.
@@ -39,7 +42,7 @@ impl Control {
         Counted {
             tx_offered: port.cells.tx_offered(),
             cells,
-            sockets: port.socket_statistics(),
+            sockets: port.socket_drops(),
             kernel: self.datapath.counters(port.id.0).since(&port.baseline),
             collector_lost: port.loss.lost_packets(),
         }
@@ -78,14 +81,13 @@ impl Control {
         if !self.holds_frames() {
             return;
         }
-        for port in self.ports.values_mut() {
-            for queue in &mut port.queues {
-                let taken = queue.account.taken();
-                if queue.account.used() > 0 && queue.taken == taken {
-                    self.workers[queue.worker].send(Command::Audit(port.id));
-                }
-                queue.taken = taken;
+        let rings = self.ports.values_mut().flat_map(|port| &mut port.rings).chain(&mut self.shared_rings);
+        for ring in rings {
+            let taken = ring.account.taken();
+            if ring.account.used() > 0 && ring.taken == taken {
+                self.workers[ring.worker].send(Command::Audit(ring.slot));
             }
+            ring.taken = taken;
         }
     }
 
@@ -107,7 +109,13 @@ impl Control {
             ports.push(PortStats { id: port.id, name, counters: counted.counters() });
             sum += counted;
         }
+        sum.sockets = port::add(sum.sockets, self.shared_drops());
         StatsShow { total: sum.counters(), ports, workers: self.worker_stats(), check: self.check(&sum) }
+    }
+
+    /// What the kernel dropped at rings that ports share: no port's, because the kernel does not say whose.
+    pub(super) fn shared_drops(&self) -> Statistics {
+        port::drops_at(&self.shared_rings, self.past_shared_drops)
     }
 
     fn worker_stats(&self) -> Vec<WorkerStats> {
@@ -122,6 +130,7 @@ impl Control {
                 copies: cell.copies.get(),
                 departed: cell.departed.get(),
                 sleeps: cell.sleeps.get(),
+                strays: cell.strays.get(),
                 busy_ns: cell.busy_ns.get(),
             })
             .collect()
@@ -131,24 +140,28 @@ impl Control {
     fn check(&self, sum: &Counted) -> StatsCheck {
         let (cells, kernel) = (&sum.cells, &sum.kernel);
         let pool = self.pool();
-        let used: u64 = pool.ports.iter().map(|port| port.used).sum();
-        let seen: u64 = self.ports.values().map(Port::seen).sum();
+        let shared = |of: fn(&Ring) -> u64| self.shared_rings.iter().map(of).sum::<u64>();
+        let used = pool.ports.iter().map(|port| port.used).sum::<u64>() + shared(|ring| ring.account.used());
+        let seen = self.ports.values().map(Port::seen).sum::<u64>() + shared(|ring| ring.gauge.used.get());
+        let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
         StatsCheck::new(vec![
             Balance::new(
-                "offered by ports = collected + refused + over_threshold + lost in the collector",
+                "offered by ports = collected + refused + over_threshold + ring_full + lost in the collector",
                 kernel.offered_packets,
                 kernel.collected_packets
                     + kernel.refused_packets
                     + kernel.over_threshold_packets
+                    + kernel.ring_full_packets
                     + sum.collector_lost,
             ),
             Balance::new(
-                "collected = received by workers + no_frame + rx_ring_full + unclaimed",
+                "collected = received by workers + no_frame + rx_ring_full + unclaimed + strays",
                 kernel.collected_packets,
                 cells.rx_packets
                     + sum.sockets.rx_dropped
                     + sum.sockets.rx_ring_full
-                    + kernel.unclaimed_packets,
+                    + kernel.unclaimed_packets
+                    + strays,
             ),
             Balance::new(
                 "received by workers = forwarded + flooded + dropped on input",
@@ -170,41 +183,59 @@ impl Control {
     }
 
     pub(crate) fn pool(&self) -> PoolShow {
-        let pool = &self.shared.pool;
-        let in_magazines: u64 = self.workers.iter().map(|worker| u64::from(worker.magazine_level())).sum();
-        let frames_free = u64::from(pool.free()) + in_magazines;
-        let frames_posted: u64 = self.shared.workers.iter().map(|cell| cell.fill_occupancy.get()).sum();
-        let frames_total = u64::from(pool.total());
+        let stocks = || self.stocks();
+        let gauges = || self.supply_gauges();
+        let frames_free = stocks().map(|stock| u64::from(stock.pool.free())).sum::<u64>()
+            + gauges().map(SupplyGauge::free).sum::<u64>();
+        let frames_posted = gauges().map(SupplyGauge::posted).sum::<u64>();
+        let frames_total = stocks().map(|stock| u64::from(stock.pool.total())).sum::<u64>();
         PoolShow {
-            frame_size: self.shared.arena.frame_size().bytes(),
+            policy: self.policy,
+            frame_size: self.frame_bytes(),
             frames_total,
             frames_free,
             frames_posted,
             frames_held: frames_total.saturating_sub(frames_free + frames_posted),
             frames_shared: self.datapath.accounts().pool_size(),
-            bytes_total: self.shared.arena.len_bytes() as u64,
+            frames_headroom: self.datapath.accounts().headroom(),
+            bytes_total: stocks().map(|stock| stock.arena.len_bytes() as u64).sum(),
             kernel_bytes: self.kernel_bytes(),
             ports: self.ports.values().map(|port| self.pool_port(port)).collect(),
         }
     }
 
+    /// All packet memory: the pool, and that of ports which have their own.
+    fn stocks(&self) -> impl Iterator<Item = &Stock> {
+        let pool = self.generation.iter().map(|generation| &generation.stock);
+        pool.chain(self.ports.values().filter_map(|port| port.stock.as_ref()))
+    }
+
+    fn supply_gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
+        let collector = self.generation.iter().flat_map(|generation| &generation.gauges);
+        let rings = self.ports.values().flat_map(|port| &port.rings);
+        collector.chain(rings.filter_map(|ring| ring.supply.as_ref()))
+    }
+
     /// What the kernel allocates for the pool and the rings, by its own formulas (net/xdp/xsk_buff_pool.c and
     /// xsk_queue.h, Linux 6.12): 128 bytes a frame for each bound queue, rings in whole pages, a socket 1.4 KB.
     fn kernel_bytes(&self) -> u64 {
-        let frames = u64::from(self.shared.pool.total());
+        let frames =
+            self.generation.as_ref().map_or(0, |generation| u64::from(generation.stock.pool.total()));
         let queues = self.workers.len() as u64;
-        let sockets: u64 = self.ports.values().map(|port| port.queues.len() as u64).sum();
-        let rx_ring = (320 + 16 * u64::from(self.rx_ring_depth)).next_multiple_of(4096);
+        let rings = self.ports.values().flat_map(|port| &port.rings).chain(&self.shared_rings);
+        let rings: u64 =
+            rings.map(|ring| (320 + 16 * u64::from(ring.depth)).next_multiple_of(4096) + 1400).sum();
         let counters = u64::from(self.max_ports) * 64;
         let accounts = u64::from(self.max_ports) * queues * 128;
-        queues * 128 * frames + sockets * (rx_ring + 1400) + counters + accounts
+        queues * 128 * frames + rings + counters + accounts
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
+        let collector = self.generation.as_ref().map(|generation| generation.collector.pair.name.clone());
         EswitchShow {
-            spool_mode: SpoolMode::Spp,
+            spool_mode: self.mode,
             workers: self.workers.len() as u32,
-            collector: self.collector.as_ref().map_or_else(String::new, |collector| collector.name.clone()),
+            collector: collector.unwrap_or_default(),
             queues: self.workers.len() as u32,
             ports: self.ports.len() as u32,
             max_ports: self.max_ports,

@@ -1,20 +1,21 @@
 //! The worker threads as the control side holds them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
-use crate::worker::{Command, Commander, Worker};
+use crate::worker::{Channel, Command, Commander, Emptied, Slot, Worker};
 
 /// One worker thread.
 pub(crate) struct WorkerHandle {
     pub(crate) cpu: Option<u32>,
     commander: Commander,
-    magazine_level: Arc<AtomicU32>,
     thread: JoinHandle<()>,
+    /// Slots handed out so far, and those of them that came back.
+    next_slot: u32,
+    free_slots: Vec<Slot>,
 }
 
 impl WorkerHandle {
@@ -24,7 +25,6 @@ impl WorkerHandle {
         cpu: Option<u32>,
         worker: Worker,
         commander: Commander,
-        magazine_level: Arc<AtomicU32>,
     ) -> Result<Self, SwitchError> {
         let thread = std::thread::Builder::new()
             .name(format!("worker-{index}"))
@@ -35,16 +35,28 @@ impl WorkerHandle {
                 worker.run();
             })
             .map_err(SwitchError::system("start a worker thread"))?;
-        Ok(Self { cpu, commander, magazine_level, thread })
+        Ok(Self { cpu, commander, thread, next_slot: 0, free_slots: Vec::new() })
     }
 
     pub(crate) fn send(&self, command: Command) {
         self.commander.send(command);
     }
 
-    /// Free frames in the worker's magazine.
-    pub(crate) fn magazine_level(&self) -> u32 {
-        self.magazine_level.load(Ordering::Relaxed)
+    /// Has the worker serve `channel` under the slot that comes back.
+    pub(crate) fn serve(&mut self, channel: Channel) -> Slot {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.next_slot += 1;
+            Slot(self.next_slot - 1)
+        });
+        self.send(Command::AddChannel(slot, Box::new(channel)));
+        slot
+    }
+
+    /// Has the worker serve what lies in the ring and forget it; see [`Command::Retire`]. The slot may be used again at
+    /// once, because commands are carried out in order.
+    pub(crate) fn retire(&mut self, slot: Slot, replaced: bool, done: Sender<Emptied>) {
+        self.send(Command::Retire(slot, replaced, done));
+        self.free_slots.push(slot);
     }
 
     /// Ends the thread and waits for it.

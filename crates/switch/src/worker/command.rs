@@ -5,20 +5,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 
-use forebay_control::{DropReason, PortId};
+use forebay_control::PortId;
+use forebay_policy::Refill;
 
-use super::{Channel, Worker};
+use super::{Channel, Feed, Member, Slot, SuppliedBy, Supply, Worker};
 
 /// One request. Where there is an answer, it comes when the request is done.
 pub(crate) enum Command {
-    /// Serve this port from now on.
-    Add(Box<Channel>),
-    /// Take what lies in the port's RX ring back to the pool and forget the port. Nothing may deliver to it any more.
-    Remove(PortId, Sender<()>),
-    /// Set the port's account right by what its ring holds.
-    Audit(PortId),
+    /// Count packets of this port from now on.
+    AddMember(PortId, Box<Member>),
+    /// Forget the port. Nothing may deliver packets of it any more.
+    RemoveMember(PortId, Sender<()>),
+    /// Post frames to a collector's queue from now on.
+    AddSupply(u8, Box<Supply>),
+    /// Stop that, once all rings there are retired. What lies in the fill ring stays there.
+    RemoveSupply(u8, Sender<()>),
+    /// Serve this ring from now on.
+    AddChannel(Slot, Box<Channel>),
+    /// Serve what lies in the ring and forget it; its own supply comes back. Nothing may deliver to it any more. `true`:
+    /// its account is another ring's by now.
+    Retire(Slot, bool, Sender<Emptied>),
+    /// Set the account of the ring right by what the ring holds.
+    Audit(Slot),
+    /// Fill the collectors' fill rings by these watermarks.
+    SetRefill(Refill),
     /// End the thread.
     Stop,
+}
+
+/// A ring that its worker serves no more.
+pub(crate) struct Emptied {
+    pub(crate) worker: usize,
+    pub(crate) slot: Slot,
+    /// What supplied it, if nothing else.
+    pub(crate) supply: Option<Box<Supply>>,
 }
 
 /// The control thread's end.
@@ -68,48 +88,88 @@ impl Worker {
         self.ready.silence();
         while let Ok(command) = self.ready.commands.try_recv() {
             match command {
-                Command::Add(channel) => self.add(*channel),
-                Command::Remove(port, answer) => {
-                    self.remove(port);
+                Command::AddMember(port, member) => self.members[usize::from(port.0)] = Some(member),
+                Command::RemoveMember(port, answer) => {
+                    self.remove_member(port);
                     let _ = answer.send(());
                 }
-                Command::Audit(port) => self.audit(port),
+                Command::AddSupply(number, supply) => self.supplies[usize::from(number)] = Some(supply),
+                Command::RemoveSupply(number, answer) => {
+                    self.supplies[usize::from(number)] = None;
+                    let _ = answer.send(());
+                }
+                Command::AddChannel(slot, channel) => self.add(slot, channel),
+                Command::Retire(slot, replaced, answer) => {
+                    let supply = self.retire(slot, replaced);
+                    let _ = answer.send(Emptied { worker: self.index, slot, supply });
+                }
+                Command::Audit(slot) => self.audit(slot),
+                Command::SetRefill(refill) => self.set_refill(&refill),
                 Command::Stop => return false,
             }
         }
         true
     }
 
-    fn add(&mut self, channel: Channel) {
-        let port = channel.port;
-        // The only failures are a bad descriptor and want of kernel memory; then the port stays silent and its ring
-        // fills, which its counters show.
-        let _ = self.ready.watch(port, channel.socket.as_fd());
-        self.channels[usize::from(port.0)] = Some(channel);
-        self.ready.again(port);
+    fn add(&mut self, slot: Slot, mut channel: Box<Channel>) {
+        if let SuppliedBy::Own(supply) = &mut channel.supply {
+            supply.prime();
+        }
+        // The only failures are a bad descriptor and want of kernel memory; then the ring stays silent and fills,
+        // which its counters show.
+        let _ = self.ready.watch(slot, channel.socket.as_fd());
+        if channel.feed == Feed::Shared {
+            self.shared_rings.push(slot);
+        }
+        self.channels[slot.index()] = Some(channel);
+        self.ready.again(slot);
     }
 
-    /// Packets that nobody looked at any more count as dropped: their port is down.
-    fn remove(&mut self, port: PortId) {
-        let Some(mut channel) = self.channels[usize::from(port.0)].take() else { return };
-        self.ready.ignore(channel.socket.as_fd());
-        let cell = Arc::clone(&channel.cells);
-        let cell = cell.of(self.index);
-        while channel.ring.receive(&mut self.burst, u64::MAX) > 0 {
-            let packets = self.burst.len() as u64;
-            cell.rx_packets.add(packets);
-            cell.rx_bytes
-                .add((0..self.burst.len()).map(|index| u64::from(self.burst.len_bytes(index))).sum());
-            cell.drop(DropReason::PortDown, packets);
-            self.refill();
+    /// Packets in it go where they were going, or count as dropped if their port is gone.
+    fn retire(&mut self, slot: Slot, replaced: bool) -> Option<Box<Supply>> {
+        if let (true, Some(channel)) = (replaced, &mut self.channels[slot.index()]) {
+            channel.account = None;
         }
+        while self.occupancy(slot) > 0 {
+            self.run_once(slot);
+        }
+        let channel = self.channels[slot.index()].take()?;
+        self.ready.ignore(channel.socket.as_fd());
         channel.gauge.set(0);
         channel.settle();
+        self.shared_rings.retain(|shared| *shared != slot);
+        match channel.supply {
+            SuppliedBy::Own(supply) => Some(supply),
+            SuppliedBy::Collector(_) => None,
+        }
     }
 
-    /// For a port whose account says more than its ring may hold: packets that were lost on the way wake nobody.
-    fn audit(&self, port: PortId) {
-        if let Some(channel) = &self.channels[usize::from(port.0)] {
+    fn occupancy(&self, slot: Slot) -> u32 {
+        self.channels[slot.index()].as_ref().map_or(0, |channel| channel.ring.occupancy())
+    }
+
+    /// Packets of the port may still lie in rings that ports share: those that are there now are served first.
+    fn remove_member(&mut self, port: PortId) {
+        for index in 0..self.shared_rings.len() {
+            let slot = self.shared_rings[index];
+            let mut left = self.occupancy(slot) as usize;
+            while left > 0 && self.occupancy(slot) > 0 {
+                left = left.saturating_sub(self.run_once(slot));
+            }
+        }
+        self.members[usize::from(port.0)] = None;
+    }
+
+    fn set_refill(&mut self, refill: &Refill) {
+        for supply in self.supplies.iter_mut().flatten() {
+            supply.refill = refill.clone();
+            supply.prime();
+        }
+    }
+
+    /// For a ring whose account says more than it may hold: packets that were lost on the way wake nobody.
+    fn audit(&self, slot: Slot) {
+        if let Some(channel) = &self.channels[slot.index()] {
             channel.settle();
         }
     }

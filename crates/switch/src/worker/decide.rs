@@ -1,11 +1,14 @@
 //! Third verb: learn where the packet came from and decide where it goes.
 
+use std::ops::Range;
+
 use forebay_control::{DropReason, PortId};
 use forebay_policy::Nanos;
 use forebay_wire::mac;
 
 use super::classify::Headers;
-use super::{Channel, Tally, Worker};
+use super::receive::Stretch;
+use super::{Member, Worker};
 use crate::fdb::Learned;
 use crate::topology::{PortEntry, Topology};
 
@@ -22,30 +25,45 @@ pub(super) enum Verdict {
 
 impl Worker {
     /// A verdict for each packet of the burst.
-    pub(super) fn decide(
+    pub(super) fn decide(&mut self, topology: &Topology, now: Nanos) {
+        self.verdicts.clear();
+        for index in 0..self.stretches.len() {
+            let Stretch { port, packets } = self.stretches[index].clone();
+            let port = port.and_then(|id| topology.port(id));
+            let member = port.and_then(|port| self.members[usize::from(port.id.0)].take());
+            match (port, member) {
+                (Some(port), Some(mut member)) => {
+                    self.decide_for(topology, port, &mut member, packets, now);
+                    self.members[usize::from(port.id.0)] = Some(member);
+                }
+                _ => {
+                    let dropped = Verdict::Drop(DropReason::PortDown);
+                    self.verdicts.extend(std::iter::repeat_n(dropped, packets.len()));
+                }
+            }
+        }
+    }
+
+    fn decide_for(
         &mut self,
         topology: &Topology,
-        channel: &mut Channel,
+        port: &PortEntry,
+        member: &mut Member,
+        packets: Range<usize>,
         now: Nanos,
-        tally: &mut Tally,
     ) {
-        self.verdicts.clear();
-        let Some(port) = topology.port(channel.port) else {
-            let dropped = std::iter::repeat_n(Verdict::Drop(DropReason::PortDown), self.burst.len());
-            self.verdicts.extend(dropped);
-            return;
-        };
-        let now_s = now.seconds();
-        for index in 0..self.classified.len() {
+        let (now_s, mut not_learned) = (now.seconds(), 0);
+        for index in packets {
             let verdict = match self.classified[index] {
                 Ok(headers) => {
-                    tally.not_learned += u64::from(!self.learn(port, headers, now_s));
-                    self.verdict(topology, port, channel, headers, now)
+                    not_learned += u64::from(!self.learn(port, headers, now_s));
+                    self.verdict(topology, port, member, headers, now)
                 }
                 Err(reason) => Verdict::Drop(reason),
             };
             self.verdicts.push(verdict);
         }
+        member.cells.of(self.index).not_learned.add(not_learned);
     }
 
     /// Remembers the source address. `false`: a limit said no.
@@ -58,7 +76,7 @@ impl Worker {
         &mut self,
         topology: &Topology,
         port: &PortEntry,
-        channel: &mut Channel,
+        member: &mut Member,
         headers: Headers,
         now: Nanos,
     ) -> Verdict {
@@ -71,19 +89,19 @@ impl Worker {
             .and_then(|id| topology.port(PortId(id)));
         match known {
             Some(output) => forward(port, output, headers.vid),
-            None => self.flood(topology, channel, headers.vid, now),
+            None => self.flood(topology, member, headers.vid, now),
         }
     }
 
     /// Floods while the port's bucket and the worker's last: every copy costs one token.
-    fn flood(&mut self, topology: &Topology, channel: &mut Channel, vid: u16, now: Nanos) -> Verdict {
+    fn flood(&mut self, topology: &Topology, member: &mut Member, vid: u16, now: Nanos) -> Verdict {
         let copies = topology.members(vid).len().saturating_sub(1) as u64;
         if copies == 0 {
             return Verdict::Drop(DropReason::NoDestination);
         }
-        self.shared.flood.refresh(&mut channel.flood);
+        self.shared.flood.refresh(&mut member.flood);
         self.shared.flood.refresh(&mut self.flood);
-        if channel.flood.take(now, copies) && self.flood.take(now, copies) {
+        if member.flood.take(now, copies) && self.flood.take(now, copies) {
             Verdict::Flood
         } else {
             Verdict::Drop(DropReason::FloodLimited)

@@ -29,15 +29,14 @@ pub(super) struct JointRun {
 
 impl Worker {
     /// Finds the runs of the burst, in order.
-    pub(super) fn join(&mut self, topology: &Topology) {
+    pub(super) fn join(&mut self, arena: &Arena, topology: &Topology) {
         self.runs.clear();
         if !self.shared.join_segments {
             return;
         }
         let mut index = 0;
         while index + 1 < self.burst.len() {
-            let found =
-                run_from(index, &self.shared.arena, &self.burst, &self.classified, &self.verdicts, topology);
+            let found = run_from(index, arena, &self.burst, &self.classified, &self.verdicts, topology);
             index += found.map_or(1, |found| found.run.segments() as usize);
             self.runs.extend(found);
         }
@@ -59,7 +58,7 @@ fn run_from(
         return None;
     }
     let leaves_alike =
-        |index: usize| verdicts[index] == verdicts[first] && same_vlan(classified, first, index);
+        |index: usize| verdicts[index] == verdicts[first] && same_way_in(classified, first, index);
     if !leaves_alike(first + 1) {
         return None;
     }
@@ -83,9 +82,9 @@ fn run_from(
     (run.segments() > 1).then_some(JointRun { first, run })
 }
 
-fn same_vlan(classified: &[Classified], first: usize, index: usize) -> bool {
+fn same_way_in(classified: &[Classified], first: usize, index: usize) -> bool {
     match (&classified[first], &classified[index]) {
-        (Ok(a), Ok(b)) => a.vid == b.vid && a.tag == b.tag,
+        (Ok(a), Ok(b)) => a.input == b.input && a.vid == b.vid && a.tag == b.tag,
         _ => false,
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use forebay_control::PortId;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+use super::Slot;
 use super::command::{Command, Commander};
 use crate::SwitchError;
 
@@ -18,13 +18,13 @@ use crate::SwitchError;
 const EVENTS: usize = 64;
 /// Commands that wait for a worker; whoever sends one more waits for it.
 const COMMANDS: usize = 64;
-/// Marks the event of the command channel; port ids are 16 bits.
+/// Marks the event of the command channel; slots are 32 bits.
 const COMMAND: u64 = u64::MAX;
 
 /// Run list and epoll of one worker.
 pub(super) struct Ready {
     epoll: OwnedFd,
-    run_list: VecDeque<PortId>,
+    run_list: VecDeque<Slot>,
     listed: Vec<bool>,
     pub(super) commands: Receiver<Command>,
     bell: Arc<OwnedFd>,
@@ -32,7 +32,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn new() -> Result<(Self, Commander), SwitchError> {
+    pub(super) fn new(slots: usize) -> Result<(Self, Commander), SwitchError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(SwitchError::system("create an epoll"))?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -45,8 +45,8 @@ impl Ready {
         let commander = Commander::new(sender, Arc::clone(&bell), Arc::clone(&command_waits));
         let ready = Self {
             epoll,
-            run_list: VecDeque::with_capacity(usize::from(u16::MAX) + 1),
-            listed: vec![false; usize::from(u16::MAX) + 1],
+            run_list: VecDeque::with_capacity(slots),
+            listed: vec![false; slots],
             commands,
             bell,
             command_waits,
@@ -54,19 +54,19 @@ impl Ready {
         Ok((ready, commander))
     }
 
-    /// The port whose turn it is.
-    pub(super) fn next(&mut self) -> Option<PortId> {
-        let port = self.run_list.pop_front()?;
-        self.listed[usize::from(port.0)] = false;
-        Some(port)
+    /// The ring whose turn it is.
+    pub(super) fn next(&mut self) -> Option<Slot> {
+        let slot = self.run_list.pop_front()?;
+        self.listed[slot.index()] = false;
+        Some(slot)
     }
 
-    /// Puts `port` at the end of the run list, once.
-    pub(super) fn again(&mut self, port: PortId) {
-        let listed = &mut self.listed[usize::from(port.0)];
+    /// Puts `slot` at the end of the run list, once.
+    pub(super) fn again(&mut self, slot: Slot) {
+        let listed = &mut self.listed[slot.index()];
         if !*listed {
             *listed = true;
-            self.run_list.push_back(port);
+            self.run_list.push_back(slot);
         }
     }
 
@@ -87,7 +87,7 @@ impl Ready {
         for event in events.iter() {
             match event.data.u64() {
                 COMMAND => {}
-                port => self.again(PortId(port as u16)),
+                slot => self.again(Slot(slot as u32)),
             }
         }
         !events.is_empty()
@@ -106,9 +106,9 @@ impl Ready {
         self.command_waits.swap(false, Ordering::AcqRel);
     }
 
-    /// Watches a port's socket.
-    pub(super) fn watch(&mut self, port: PortId, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
-        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(u64::from(port.0)), epoll::EventFlags::IN)
+    /// Watches a ring's socket.
+    pub(super) fn watch(&mut self, slot: Slot, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(u64::from(slot.0)), epoll::EventFlags::IN)
     }
 
     /// Stops watching it.

@@ -1,9 +1,23 @@
-//! First verb: move packets from a port's RX ring into the burst.
+//! First verb: packets from an RX ring into the burst.
 
-use super::{Channel, Worker};
+use std::ops::Range;
+
+use forebay_control::PortId;
+use forebay_kernel::{MARK_BYTES, source_port};
+use forebay_pool::{Arena, Segment};
+
+use super::{Channel, Feed, SuppliedBy, Worker};
+
+/// Packets of a burst, one after the other, that came from one port.
+#[derive(Clone, Debug)]
+pub(super) struct Stretch {
+    /// `None`: nobody marked them, which only a broken program would do.
+    pub(super) port: Option<PortId>,
+    pub(super) packets: Range<usize>,
+}
 
 impl Worker {
-    /// Takes up to a budget of packets and the port's credit of bytes; says whether more are waiting.
+    /// Takes up to a budget of packets and the ring's credit of bytes; says whether more are waiting.
     pub(super) fn receive(&mut self, channel: &mut Channel) -> bool {
         channel.gauge.set(u64::from(channel.ring.occupancy()));
         let allowed = channel.deficit.begin();
@@ -11,6 +25,32 @@ impl Worker {
         let bytes = (0..self.burst.len()).map(|index| u64::from(self.burst.len_bytes(index))).sum();
         let more = channel.ring.occupancy() > 0;
         channel.deficit.end(bytes, more);
+        if let SuppliedBy::Own(supply) = &mut channel.supply {
+            supply.fill.received(&self.burst);
+        }
+        self.stretches.clear();
+        match channel.feed {
+            Feed::Port(port) => {
+                self.stretches.push(Stretch { port: Some(port), packets: 0..self.burst.len() });
+            }
+            Feed::Shared => self.find_stretches(channel.ring.arena()),
+        }
         more
     }
+
+    fn find_stretches(&mut self, arena: &Arena) {
+        for index in 0..self.burst.len() {
+            let port = source_of(arena, &self.burst.packet(index)[0]);
+            match self.stretches.last_mut() {
+                Some(stretch) if stretch.port == port => stretch.packets.end += 1,
+                _ => self.stretches.push(Stretch { port, packets: index..index + 1 }),
+            }
+        }
+    }
+}
+
+fn source_of(arena: &Arena, first: &Segment) -> Option<PortId> {
+    let offset = first.offset.checked_sub(MARK_BYTES as u16)?;
+    let mark = arena.bytes(&first.frame, offset, MARK_BYTES as u16);
+    source_port(mark.try_into().expect("so many bytes were asked for")).map(PortId)
 }

@@ -1,36 +1,72 @@
 //! Sixth verb: the burst's frames go back to where the kernel finds them.
 
-use super::{BUDGET, Worker};
+use forebay_policy::Poll;
+
+use super::channel::{SuppliedBy, Supply};
+use super::{BUDGET, Channel, Worker};
 
 /// Frames that one call takes from the pool at most, besides those of the burst.
-const TOP_UP: usize = 2 * BUDGET;
+const TOP_UP: u32 = 2 * BUDGET as u32;
 
 impl Worker {
-    /// Posts the burst's frames to the fill ring, the rest to the magazine; then tops the fill ring up from the pool.
-    pub(super) fn refill(&mut self) {
+    /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up
+    /// from the pool.
+    pub(super) fn refill(&mut self, channel: &mut Channel, more: bool) {
+        let packets = self.burst.len() as u32;
+        let supply = match &mut channel.supply {
+            SuppliedBy::Collector(number) => {
+                self.supplies[usize::from(*number)].as_deref_mut().expect("retired after its rings")
+            }
+            SuppliedBy::Own(supply) => {
+                supply.observe(packets, !more);
+                &mut **supply
+            }
+        };
+        let mut room = supply.room();
         for frame in self.burst.drain() {
-            if let Err(frame) = self.fill.post(frame) {
-                self.magazine.put(frame);
+            if room == 0 {
+                supply.magazine.put(frame);
+            } else if let Err(frame) = supply.fill.post(frame) {
+                supply.magazine.put(frame);
+            } else {
+                room -= 1;
             }
         }
-        self.top_up(TOP_UP);
-        self.fill.publish();
-        self.shared.worker_cell(self.index).fill_occupancy.set(u64::from(self.fill.occupancy()));
+        supply.top_up(room.min(TOP_UP));
     }
 
+    /// What the last look at who is ready means to the collectors' fill rings.
+    pub(super) fn observe_poll(&mut self, packets: usize, complete: bool) {
+        for supply in self.supplies.iter_mut().flatten() {
+            supply.observe(packets as u32, complete);
+        }
+    }
+}
+
+impl Supply {
     /// Fills the ring before the first packet.
-    pub(super) fn prime(&mut self) {
-        self.top_up(usize::MAX);
-        self.refill();
+    pub(crate) fn prime(&mut self) {
+        self.top_up(self.refill.target());
     }
 
-    fn top_up(&mut self, most: usize) {
-        for _ in 0..most.min(self.fill.free_slots() as usize) {
+    fn observe(&mut self, packets: u32, complete: bool) {
+        self.refill.observe(Poll { packets, budget: BUDGET as u32, complete, posted: self.fill.occupancy() });
+    }
+
+    /// Frames that may be posted now.
+    fn room(&mut self) -> u32 {
+        self.refill.target().saturating_sub(self.fill.occupancy()).min(self.fill.free_slots())
+    }
+
+    fn top_up(&mut self, most: u32) {
+        for _ in 0..most {
             let Some(frame) = self.magazine.take() else { break };
             if let Err(frame) = self.fill.post(frame) {
                 self.magazine.put(frame);
                 break;
             }
         }
+        self.fill.publish();
+        self.posted.set(u64::from(self.fill.occupancy()));
     }
 }

@@ -4,20 +4,20 @@ use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, Burst, PacketSegments};
 use forebay_xsk::{Outcome, TxBatch, TxError};
 
+use super::Worker;
 use super::classify::Headers;
 use super::decide::Verdict;
 use super::join::{self, JointRun};
-use super::{Channel, Worker};
 use crate::counters::PortCell;
 use crate::topology::{PortEntry, Topology};
 
 impl Worker {
     /// Sends the burst. A flooded packet is one frame, however many ports it goes to.
-    pub(super) fn transmit(&mut self, topology: &Topology, channel: &Channel) {
-        self.join(topology);
+    pub(super) fn transmit(&mut self, arena: &Arena, topology: &Topology) {
+        self.join(arena, topology);
         let mut out = Out {
-            batch: self.transmitter.batch(&self.shared.arena, !self.runs.is_empty()),
-            arena: &self.shared.arena,
+            batch: self.transmitter.batch(arena, !self.runs.is_empty()),
+            arena,
             topology,
             worker: self.index,
             copies: 0,
@@ -33,7 +33,7 @@ impl Worker {
                         out.send_joint(port, &self.burst, joint, headers)
                     }
                     (Verdict::Forward(port), None) => out.send_to(port, self.burst.packet(index), headers),
-                    (Verdict::Flood, _) => out.flood(channel.port, self.burst.packet(index), headers),
+                    (Verdict::Flood, _) => out.flood(self.burst.packet(index), headers),
                     (Verdict::Drop(_), _) => {}
                 }
             }
@@ -58,8 +58,9 @@ struct Out<'a> {
 }
 
 impl<'a> Out<'a> {
-    fn flood(&mut self, input: PortId, packet: PacketSegments<'a>, headers: Headers) {
+    fn flood(&mut self, packet: PacketSegments<'a>, headers: Headers) {
         let topology = self.topology;
+        let input = headers.input;
         let input_is_isolated = topology.port(input).is_some_and(|port| port.isolated);
         for port in topology.members(headers.vid).iter().filter_map(|id| topology.port(*id)) {
             if port.id != input && !(port.isolated && input_is_isolated) {

@@ -6,6 +6,7 @@ use forebay_pool::FrameSize;
 
 use super::*;
 use crate::ring::tests::HeapRing;
+use crate::socket::QueueId;
 
 const FRAMES: u32 = 8;
 
@@ -49,7 +50,7 @@ fn a_posted_frame_comes_back_as_a_packet() {
     let (arena, mut frames) = arena();
     let ring = HeapRing::<u64>::new(4, u32::MAX);
     let (producer, mut kernel_fill) = ring.ends();
-    let mut fill = FillRing::new(producer, Arc::clone(&arena));
+    let mut fill = FillRing::new(producer, Arc::clone(&arena), QueueId::next());
     let (mut kernel_rx, mut rx) = rx(&arena);
 
     fill.post(frames.remove(5)).expect("room for four");
@@ -69,7 +70,7 @@ fn a_posted_frame_comes_back_as_a_packet() {
 fn a_full_fill_ring_returns_the_frame() {
     let (arena, frames) = arena();
     let ring = HeapRing::<u64>::new(4, u32::MAX - 1);
-    let mut fill = FillRing::new(ring.ends().0, arena);
+    let mut fill = FillRing::new(ring.ends().0, arena, QueueId::next());
     let refused: Vec<_> = frames.into_iter().filter_map(|frame| fill.post(frame).err()).collect();
     assert_eq!(refused.len(), 4);
     assert_eq!(fill.free_slots(), 0);

@@ -1,0 +1,144 @@
+//! Refill: how many free frames a fill ring is kept at.
+//!
+//! *Static* keeps it at the high watermark, always. *Adaptive* is the adjustable receive queue of "Shared Memory Pool for Representors"
+//! (Netdev 0x18, 2024): at rest the ring is kept at the low watermark, twice the NAPI budget; once polling stays
+//! busy it is filled to the high one; when the burst is over, frames that packets came in are not posted again until
+//! the ring is down at the low watermark. Frames that are posted cannot be taken back.
+//!
+//! ```text
+//!            a poll used the whole budget, or the ring fell below half of the low watermark
+//!   ┌──────┐ ──────────────────────────────────────────────────────────────────────────────► ┌──────┐
+//!   │ rest │                                                                                  │ busy │
+//!   └──────┘ ◄────────────────────────────────────────────────────────────────────────────── └──────┘
+//!   target low         QUIET_POLLS polls in a row, less than a budget each, left nothing     target high
+//! ```
+
+/// Polls in a row, each of less than a budget and leaving nothing, after which a burst is over.
+const QUIET_POLLS: u32 = 4;
+
+/// Which rule a fill ring follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefillRule {
+    /// At the high watermark, always.
+    Static,
+    /// At the low watermark while nothing much happens.
+    Adaptive,
+}
+
+/// What one poll of the rings behind a fill ring was like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// Packets of the poll.
+    pub packets: u32,
+    /// Packets after which it pauses.
+    pub budget: u32,
+    /// Nothing is left: a driver would go back to its interrupt, a worker sleeps.
+    pub complete: bool,
+    /// Frames posted that the kernel has not taken.
+    pub posted: u32,
+}
+
+/// One fill ring's state.
+#[derive(Clone, Debug)]
+pub struct Refill {
+    rule: RefillRule,
+    low: u32,
+    high: u32,
+    busy: bool,
+    quiet_polls: u32,
+}
+
+impl Refill {
+    /// Twice the NAPI budget.
+    pub const LOW: u32 = 128;
+
+    /// A fill ring of `high` entries; `low` is what rest means, and no more than `high` counts.
+    pub fn new(rule: RefillRule, low: u32, high: u32) -> Self {
+        Self { rule, low: low.min(high), high, busy: false, quiet_polls: 0 }
+    }
+
+    /// Frames that the ring is to be filled up to now.
+    pub fn target(&self) -> u32 {
+        match self.rule {
+            RefillRule::Adaptive if !self.busy => self.low,
+            RefillRule::Adaptive | RefillRule::Static => self.high,
+        }
+    }
+
+    /// Learns what a poll was like; packet path.
+    #[inline]
+    pub fn observe(&mut self, poll: Poll) {
+        if poll.packets >= poll.budget || poll.posted < self.low / 2 {
+            self.busy = true;
+            self.quiet_polls = 0;
+        } else if poll.complete {
+            self.quiet_polls += 1;
+            self.busy &= self.quiet_polls < QUIET_POLLS;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BUDGET: u32 = 64;
+
+    fn poll(packets: u32, posted: u32) -> Poll {
+        Poll { packets, budget: BUDGET, complete: packets < BUDGET, posted }
+    }
+
+    #[test]
+    fn static_is_full_at_all_times() {
+        let mut refill = Refill::new(RefillRule::Static, 128, 1024);
+        for seen in [poll(1, 1000), poll(0, 1000), poll(64, 0), poll(0, 64)] {
+            refill.observe(seen);
+            assert_eq!(refill.target(), 1024);
+        }
+    }
+
+    #[test]
+    fn adaptive_rests_at_the_low_watermark_and_fills_up_when_polling_is_busy() {
+        let mut refill = Refill::new(RefillRule::Adaptive, 128, 1024);
+        assert_eq!(refill.target(), 128);
+        refill.observe(poll(20, 108));
+        assert_eq!(refill.target(), 128, "a few packets are not a burst");
+        refill.observe(poll(BUDGET, 64));
+        for _ in 0..QUIET_POLLS {
+            assert_eq!(refill.target(), 1024, "one quiet poll is not the end of a burst");
+            refill.observe(poll(3, 1021));
+        }
+        assert_eq!(refill.target(), 128);
+    }
+
+    #[test]
+    fn many_ports_with_few_packets_each_are_a_burst_too() {
+        let mut refill = Refill::new(RefillRule::Adaptive, 128, 1024);
+        refill.observe(poll(1, 63));
+        assert_eq!(refill.target(), 1024);
+    }
+
+    #[test]
+    fn a_low_watermark_above_the_depth_is_the_depth() {
+        assert_eq!(Refill::new(RefillRule::Adaptive, 128, 64).target(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn the_target_is_a_watermark_and_rest_brings_it_down(
+            low in 1..512u32,
+            high in 512..4096u32,
+            seen in prop::collection::vec((0..=64u32, 0..4096u32), 0..200),
+        ) {
+            let mut refill = Refill::new(RefillRule::Adaptive, low, high);
+            for (packets, posted) in seen {
+                refill.observe(poll(packets, posted));
+                prop_assert!([low, high].contains(&refill.target()));
+            }
+            for _ in 0..QUIET_POLLS { refill.observe(poll(0, high)) }
+            prop_assert_eq!(refill.target(), low);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Direct binding: sockets on the port's own netdev, with a fill ring of their own.
+//!
+//! In spool mode `none` the memory is the port's own too, `rxq depth` frames a queue. In `spp` frames come from the pool
+//! that all ports share, and the kernel keeps 128 bytes for each frame of it and each queue bound.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use forebay_control::eswitch::SpoolMode;
+use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_kernel::Bank;
+use forebay_kernel::netlink::Link;
+use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
+
+use super::port::Ring;
+use super::rings::{Opened, Service, no_socket};
+use super::{Control, share};
+use crate::generation::Stock;
+use crate::worker::{Feed, SuppliedBy};
+
+/// One bound queue of a netdev.
+struct Bound {
+    queue: Queue,
+    fill: FillRing,
+    ring: RxRing,
+}
+
+impl Control {
+    /// Binds a port to the receive queues of `netdev` and has them served.
+    pub(super) fn open_directly(&mut self, id: PortId, netdev: &Link) -> Result<Vec<Ring>, ApiError> {
+        refuse_if_down(netdev)?;
+        let rxq = self.ports[&id].rxq;
+        let depth = rxq.depth;
+        let own_memory = self.mode == SpoolMode::None;
+        let stock = if own_memory { self.own_stock(depth)? } else { self.generation()?.stock.clone() };
+        let first = if own_memory { None } else { self.generation()?.collector.queues.first().cloned() };
+        let bound = bind(netdev.ifindex, depth, self.workers.len() as u32, &stock, first)
+            .map_err(|error| no_socket(&error))?;
+        let rule = match own_memory {
+            true => share::own_memory_rule(depth),
+            false => self.ports[&id].share.rule(self.policy, depth),
+        };
+        let mut rings = Vec::new();
+        for (worker, Bound { queue, mut fill, ring }) in bound.into_iter().enumerate() {
+            if !own_memory {
+                fill.keep_ledger();
+            }
+            let (supply, gauge) = stock.supply(fill, rxq.refill.refill(depth));
+            let own = Some((SuppliedBy::Own(Box::new(supply)), gauge));
+            let opened = Opened { worker, socket: PortSocket::from(queue), ring };
+            let service = Service { bank: Bank::Direct, feed: Feed::Port(id), depth, rule, own };
+            rings.push(self.serve(opened, service)?);
+        }
+        let port = self.port_mut(id);
+        port.stock = own_memory.then_some(stock);
+        Ok(rings)
+    }
+
+    fn own_stock(&self, depth: u32) -> Result<Stock, ApiError> {
+        let frames = NonZeroU32::new(depth * self.workers.len() as u32).expect("both are at least one");
+        let frame_size = self.generation()?.stock.arena.frame_size();
+        Stock::new(frames, frame_size)
+            .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))
+    }
+}
+
+/// Binds the netdev's queues, as many as it has and there are workers for.
+fn bind(
+    ifindex: u32,
+    depth: u32,
+    queues: u32,
+    stock: &Stock,
+    first: Option<Arc<Queue>>,
+) -> Result<Vec<Bound>, XskError> {
+    let mut bound: Vec<Bound> = Vec::new();
+    for queue in 0..queues {
+        let options =
+            QueueOptions { ifindex, queue, fill_entries: depth, rx_entries: depth, tx_entries: None };
+        let shares = bound.first().map(|bound| &bound.queue).or(first.as_deref());
+        let opened = match shares {
+            None => Queue::bind_first(Arc::clone(&stock.arena), options),
+            Some(first) => Queue::bind_further(first, options),
+        };
+        match opened {
+            Ok((queue, rings)) => bound.push(Bound { queue, fill: rings.fill, ring: rings.rx }),
+            // The netdev has no such queue.
+            Err(error) if queue > 0 && error.is_invalid() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bound)
+}
+
+fn refuse_if_down(netdev: &Link) -> Result<(), ApiError> {
+    if netdev.admin_up {
+        return Ok(());
+    }
+    let name = &netdev.name;
+    Err(ApiError::new(
+        ErrorCode::NetdevRefused,
+        format!("`{name}` is switched off, and its queues cannot be bound to"),
+    )
+    .with_field("netdev")
+    .with_value(name)
+    .with_remedy(format!("ip link set {name} up")))
+}

@@ -1,0 +1,204 @@
+//! Spool modes: where ports' packets wait, changed under traffic.
+//!
+//! New rings are there before the old ones go, and what lies in old rings is served. So a port is never without one,
+//! and a change costs no packet, except where a driver loses some itself when an XDP program comes or goes.
+
+use std::time::Instant;
+
+use forebay_control::eswitch::{EswitchSet, EswitchSetReply, PortNotMoved, SpoolMode};
+use forebay_control::port::{AttachKind, PortState};
+use forebay_control::{ApiError, PortId};
+use forebay_kernel::Bank;
+
+use super::attach::{self, Fitting};
+use super::port::{self, Binding, Ring};
+use super::rings::{Service, no_socket};
+use super::rxq::Rxq;
+use super::{Control, ports, share};
+use crate::worker::Feed;
+
+/// Entries of a ring that all ports share.
+const SHARED_DEPTH: u32 = 4096;
+/// Packets that can be on their way to it (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12). Ports' programs leave room
+/// for them, so that it is they who lose packets, each its own.
+const UNDER_WAY: u32 = 256;
+
+impl Control {
+    pub(crate) fn eswitch_set(&mut self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
+        self.generation()?;
+        let (began, lost) = (Instant::now(), self.lost());
+        let not_moved = match change.spool_mode {
+            Some(mode) if mode != self.mode => self.change_mode(mode)?,
+            _ => Vec::new(),
+        };
+        Ok(EswitchSetReply {
+            elapsed_us: began.elapsed().as_micros() as u64,
+            lost_packets: self.lost().saturating_sub(lost),
+            not_moved,
+            eswitch: self.eswitch(),
+        })
+    }
+
+    /// Packets that the kernel could not deliver to any ring, so far.
+    fn lost(&self) -> u64 {
+        let ports = self.ports.values().map(|port| {
+            let kernel = self.datapath.counters(port.id.0).since(&port.baseline);
+            let sockets = port.socket_drops();
+            kernel.unclaimed_packets + sockets.rx_dropped + sockets.rx_ring_full
+        });
+        let shared = self.shared_drops();
+        ports.sum::<u64>() + shared.rx_dropped + shared.rx_ring_full
+    }
+
+    fn change_mode(&mut self, mode: SpoolMode) -> Result<Vec<PortNotMoved>, ApiError> {
+        let _short = ports::short_grace_periods(self.ports.len());
+        if mode == SpoolMode::Basic {
+            self.shared_rings = self.open_shared_rings()?;
+        }
+        self.mode = mode;
+        let ids: Vec<PortId> = self.ports.keys().copied().collect();
+        let (mut leaving, mut not_moved) = (Vec::new(), Vec::new());
+        for id in ids {
+            if let Err(error) = self.fit_to_mode(id, &mut leaving) {
+                let name = self.ports[&id].spec.port_name().to_owned();
+                not_moved.push(PortNotMoved { name, error });
+            }
+        }
+        self.publish();
+        self.retire_replaced(leaving);
+        if mode != SpoolMode::Basic {
+            self.close_shared_rings();
+        }
+        tracing::info!(%mode, not_moved = not_moved.len(), "the spool mode has changed");
+        Ok(not_moved)
+    }
+
+    /// Rings of its own for each worker, for any port's packets.
+    pub(super) fn open_shared_rings(&mut self) -> Result<Vec<Ring>, ApiError> {
+        let depth = SHARED_DEPTH.min(self.shared_ring_room());
+        let opened = self.open_on_collector(vec![(0..self.workers.len(), depth)]);
+        let bank = Bank::Collector(self.generation()?.number);
+        let rule = share::shared_ring_rule(depth, UNDER_WAY);
+        let mut rings = Vec::new();
+        for opened in opened.into_iter().flat_map(Result::unwrap_or_default) {
+            rings.push(self.serve(opened, Service { bank, feed: Feed::Shared, depth, rule, own: None })?);
+        }
+        Ok(rings)
+    }
+
+    /// Half of what ports may hold, for each worker; a power of two.
+    fn shared_ring_room(&self) -> u32 {
+        let frames = self.datapath.accounts().pool_size() as u32 / self.workers.len() as u32;
+        1 << (frames / 2).max(64).ilog2()
+    }
+
+    fn close_shared_rings(&mut self) {
+        let rings = std::mem::take(&mut self.shared_rings);
+        let leaving = rings.into_iter().map(|ring| (Feed::Shared, ring)).collect();
+        self.retire_replaced(leaving);
+    }
+
+    /// Where a port's packets wait in the mode that the switch is in.
+    pub(super) fn binding_of(&self, kind: AttachKind, rxq: Rxq) -> Binding {
+        match self.mode {
+            SpoolMode::Basic => Binding::Shared,
+            SpoolMode::None if kind == AttachKind::Xdp => Binding::Direct,
+            SpoolMode::Spp if kind == AttachKind::Xdp && rxq.direct => Binding::Direct,
+            SpoolMode::None | SpoolMode::Spp => Binding::Collector,
+        }
+    }
+
+    /// Gives a port the program and the rings that it should have. Old rings are added to `leaving`.
+    pub(super) fn fit_to_mode(
+        &mut self,
+        id: PortId,
+        leaving: &mut Vec<(Feed, Ring)>,
+    ) -> Result<(), ApiError> {
+        let port = &self.ports[&id];
+        let Some(attachment) = &port.attachment else {
+            // It gets its program when its netdev is back; its rings can be had now.
+            let fitting = Fitting::of(port);
+            return self.rebind(id, fitting, Binding::Collector, leaving);
+        };
+        let fitting = attach::fit_again(&port.spec, &attachment.netdev, self.mode)?;
+        let binding = self.binding_of(fitting.kind, port.rxq);
+        let moved = self.rebind(id, fitting, binding, leaving);
+        if moved.is_err() && binding == Binding::Direct {
+            // As the next best, not as a port without rings.
+            let fallback = self.rebind(id, fitting, Binding::Collector, leaving);
+            if let Err(error) = fallback {
+                let port = self.port_mut(id);
+                (port.state, port.reason) = (PortState::AttachFailed, error.to_string());
+            }
+        }
+        moved
+    }
+
+    /// Gives a port rings at `binding`, under the program that `fitting` says.
+    pub(super) fn rebind(
+        &mut self,
+        id: PortId,
+        fitting: Fitting,
+        binding: Binding,
+        leaving: &mut Vec<(Feed, Ring)>,
+    ) -> Result<(), ApiError> {
+        let old_kind = self.ports[&id].kind;
+        let rings = self.new_rings(id, fitting, binding)?;
+        let port = self.port_mut(id);
+        let old = std::mem::replace(&mut port.rings, rings);
+        leaving.extend(old.into_iter().map(|ring| (Feed::Port(id), ring)));
+        (port.binding, port.kind) = (binding, fitting.kind);
+        if binding != Binding::Direct {
+            port.stock = None;
+        }
+        // Both programs are there for a moment.
+        port.completes_checksums |= fitting.completes_checksums;
+        self.publish();
+        self.attach_again(id, fitting, fitting.kind != old_kind)?;
+        let port = self.port_mut(id);
+        port.completes_checksums = fitting.completes_checksums;
+        Ok(())
+    }
+
+    fn new_rings(&mut self, id: PortId, fitting: Fitting, binding: Binding) -> Result<Vec<Ring>, ApiError> {
+        match binding {
+            Binding::Shared => Ok(Vec::new()),
+            Binding::Collector => {
+                let wanted = (self.workers_of(id, fitting.kind), self.ports[&id].rxq.depth);
+                let opened = self.open_on_collector(vec![wanted]).pop().unwrap_or_else(|| Ok(Vec::new()));
+                self.serve_port(id, opened.map_err(|error| no_socket(&error))?)
+            }
+            Binding::Direct => {
+                let netdev = self.ports[&id].attachment.as_ref().map(|attachment| attachment.netdev.clone());
+                self.open_directly(id, &netdev.expect("only a netdev that is there is bound to"))
+            }
+        }
+    }
+
+    /// Shows the kernel programs where the port's rings are now; the new program comes before the old one goes.
+    fn attach_again(&mut self, id: PortId, fitting: Fitting, other_program: bool) -> Result<(), ApiError> {
+        let Some(attachment) = &self.ports[&id].attachment else { return Ok(()) };
+        let (ifindex, netdev) = (attachment.ifindex, attachment.netdev.clone());
+        let link = other_program.then(|| attach::attach(&self.datapath, &netdev, fitting)).transpose()?;
+        self.datapath.set_port(ifindex, self.config_of(id)).map_err(|error| attach::refused(&error))?;
+        let port = self.port_mut(id);
+        if let (Some(link), Some(attachment)) = (link, &mut port.attachment) {
+            attachment.link = link;
+        }
+        Ok(())
+    }
+
+    /// Takes back rings in whose place others are.
+    pub(super) fn retire_replaced(&mut self, leaving: Vec<(Feed, Ring)>) {
+        for (feed, drops) in self.retire(leaving) {
+            match feed {
+                Feed::Port(id) => {
+                    if let Some(port) = self.ports.get_mut(&id) {
+                        port.past_drops = port::add(port.past_drops, drops);
+                    }
+                }
+                Feed::Shared => self.past_shared_drops = port::add(self.past_shared_drops, drops),
+            }
+        }
+    }
+}

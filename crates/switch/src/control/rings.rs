@@ -1,0 +1,207 @@
+//! Rings: opened, entered into the kernel's table, handed to workers, and taken back with every frame in them.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use forebay_control::port::AttachKind;
+use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_kernel::{Bank, RingOwner, RingRule, grace_period};
+use forebay_policy::Deficit;
+use forebay_xsk::{PortSocket, RxRing, Statistics, XskError};
+
+use super::port::{self, Port, Ring};
+use super::{Control, attach};
+use crate::counters::RingGauge;
+use crate::generation::SupplyGauge;
+use crate::worker::{Channel, Command, Emptied, Feed, Member, QUANTUM_BYTES, SuppliedBy, Supply};
+
+/// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
+const CLOSERS: usize = 32;
+
+/// A socket that nobody serves yet.
+pub(super) struct Opened {
+    pub(super) worker: usize,
+    pub(super) socket: PortSocket,
+    pub(super) ring: RxRing,
+}
+
+/// What becomes of an opened socket.
+pub(super) struct Service {
+    pub(super) bank: Bank,
+    pub(super) feed: Feed,
+    pub(super) depth: u32,
+    pub(super) rule: RingRule,
+    /// A supply of its own, and where it is counted.
+    pub(super) own: Option<(SuppliedBy, SupplyGauge)>,
+}
+
+impl Control {
+    /// Opens rings of `depth` on the collector, for each of `wanted` on the workers that it names. Sockets look their
+    /// netdev up in the namespace they are opened in, so this runs in the collector's.
+    pub(super) fn open_on_collector(
+        &self,
+        wanted: Vec<(std::ops::Range<usize>, u32)>,
+    ) -> Vec<Result<Vec<Opened>, XskError>> {
+        let Some(generation) = &self.generation else { return Vec::new() };
+        let queues = generation.collector.queues.clone();
+        generation.collector.run(move || {
+            let open = |(workers, depth): (std::ops::Range<usize>, u32)| {
+                workers
+                    .map(|worker| {
+                        let (socket, ring) = PortSocket::bind(&queues[worker], depth)?;
+                        Ok(Opened { worker, socket, ring })
+                    })
+                    .collect()
+            };
+            wanted.into_iter().map(open).collect()
+        })
+    }
+
+    /// A tcx port's packets go to one worker. An XDP port's frames take the queue of the CPU they arrive on, so every
+    /// worker has a ring for it.
+    pub(super) fn workers_of(&self, id: PortId, kind: AttachKind) -> std::ops::Range<usize> {
+        match kind {
+            AttachKind::Tcx => {
+                let worker = usize::from(id.0) % self.workers.len();
+                worker..worker + 1
+            }
+            AttachKind::Xdp => 0..self.workers.len(),
+        }
+    }
+
+    /// Has a worker serve `opened`, and the kernel deliver to it.
+    pub(super) fn serve(&mut self, opened: Opened, service: Service) -> Result<Ring, ApiError> {
+        let Opened { worker, socket, ring } = opened;
+        let Service { bank, feed, depth, rule, own } = service;
+        let (owner, queue) = (owner_of(feed), worker as u32);
+        self.datapath
+            .set_socket(bank, owner, queue, socket.as_fd())
+            .map_err(|error| attach::refused(&error))?;
+        let (socket, gauge) = (Arc::new(socket), Arc::new(RingGauge::default()));
+        let account = self.datapath.ring_account(owner, queue);
+        account.set_rule(rule);
+        let (supply, gauge_of_supply) = match own {
+            Some((supply, gauge)) => (supply, Some(gauge)),
+            None => (SuppliedBy::Collector(self.generation()?.number), None),
+        };
+        let slot = self.workers[worker].serve(Channel {
+            feed,
+            supply,
+            ring,
+            socket: Arc::clone(&socket),
+            gauge: Arc::clone(&gauge),
+            account: Some(account.clone()),
+            deficit: Deficit::new(QUANTUM_BYTES),
+        });
+        let taken = account.taken();
+        Ok(Ring { worker, slot, bank, depth, socket, gauge, account, taken, supply: gauge_of_supply })
+    }
+
+    /// Has the port's own rings on the collector served.
+    pub(super) fn serve_port(&mut self, id: PortId, opened: Vec<Opened>) -> Result<Vec<Ring>, ApiError> {
+        let bank = Bank::Collector(self.generation()?.number);
+        let port = &self.ports[&id];
+        let depth = port.rxq.depth;
+        let rule = port.share.rule(self.policy, depth);
+        let mut rings = Vec::new();
+        for opened in opened {
+            let service = Service { bank, feed: Feed::Port(id), depth, rule, own: None };
+            rings.push(self.serve(opened, service)?);
+        }
+        Ok(rings)
+    }
+
+    /// Tells all workers of the port, so that they count its packets whichever ring these come through.
+    pub(super) fn enrol(&self, port: &Port) {
+        for worker in &self.workers {
+            let member = Member { cells: Arc::clone(&port.cells), flood: self.shared.flood.port_bucket() };
+            worker.send(Command::AddMember(port.id, Box::new(member)));
+        }
+    }
+
+    /// Waits until workers have forgotten the ports.
+    pub(super) fn dismiss(&self, ids: impl Iterator<Item = PortId> + Clone) {
+        let (done, all_done) = mpsc::channel();
+        for worker in &self.workers {
+            ids.clone().for_each(|id| worker.send(Command::RemoveMember(id, done.clone())));
+        }
+        drop(done);
+        while all_done.recv().is_ok() {}
+    }
+
+    /// Takes rings back: the kernel delivers to them no more, what lies in them is served, their sockets are closed.
+    /// Says what the kernel had dropped at each.
+    pub(super) fn retire(&mut self, leaving: Vec<(Feed, Ring)>) -> Vec<(Feed, Statistics)> {
+        if leaving.is_empty() {
+            return Vec::new();
+        }
+        for (feed, ring) in &leaving {
+            // The socket of a ring that has taken this one's place stays in the table.
+            if !self
+                .rings_of(*feed)
+                .iter()
+                .any(|other| other.bank == ring.bank && other.worker == ring.worker)
+            {
+                self.datapath.clear_socket(ring.bank, owner_of(*feed), ring.worker as u32);
+            }
+        }
+        grace_period();
+        let (done, all_done) = mpsc::channel();
+        for (feed, ring) in &leaving {
+            let replaced = self.rings_of(*feed).iter().any(|other| other.worker == ring.worker);
+            self.workers[ring.worker].retire(ring.slot, replaced, done.clone());
+        }
+        drop(done);
+        let mut emptied: Vec<Emptied> = all_done.iter().filter(|emptied| emptied.supply.is_some()).collect();
+        let dropped = leaving
+            .iter()
+            .map(|(feed, ring)| (*feed, port::drops_at(std::slice::from_ref(ring), Statistics::default())))
+            .collect();
+        let closing = leaving.into_iter().map(|(_, ring)| {
+            let is_its = |emptied: &Emptied| (emptied.worker, emptied.slot) == (ring.worker, ring.slot);
+            let supply = emptied.iter().position(is_its).and_then(|at| emptied.swap_remove(at).supply);
+            (ring, supply)
+        });
+        close(closing.collect());
+        dropped
+    }
+
+    fn rings_of(&self, feed: Feed) -> &[Ring] {
+        match feed {
+            Feed::Port(id) => self.ports.get(&id).map_or(&[], |port| &port.rings),
+            Feed::Shared => &self.shared_rings,
+        }
+    }
+}
+
+fn owner_of(feed: Feed) -> RingOwner {
+    match feed {
+        Feed::Port(id) => RingOwner::Port(id.0),
+        Feed::Shared => RingOwner::Shared,
+    }
+}
+
+/// Closes sockets, which each wait for the kernel's readers, side by side. What they had been given goes back to where it
+/// came from.
+fn close(mut rings: Vec<(Ring, Option<Box<Supply>>)>) {
+    let share = rings.len().div_ceil(CLOSERS).max(1);
+    std::thread::scope(|scope| {
+        while !rings.is_empty() {
+            let some = rings.split_off(rings.len().saturating_sub(share));
+            scope.spawn(move || some.into_iter().for_each(|(ring, supply)| close_one(ring, supply)));
+        }
+    });
+}
+
+fn close_one(ring: Ring, supply: Option<Box<Supply>>) {
+    let socket = Arc::into_inner(ring.socket).expect("its worker has forgotten the ring");
+    if let (Some(closed), Some(supply)) = (socket.close(), supply) {
+        let Supply { fill, mut magazine, .. } = *supply;
+        fill.reclaim(closed).for_each(|frame| magazine.put(frame));
+    }
+}
+
+pub(super) fn no_socket(error: &XskError) -> ApiError {
+    ApiError::new(ErrorCode::KernelRefused, error.to_string()).with_remedy("see `forebay doctor`")
+}

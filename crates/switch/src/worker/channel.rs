@@ -1,0 +1,79 @@
+//! What a worker serves: rings, the ports whose packets come out of them, and what supplies them with frames.
+
+use std::sync::Arc;
+
+use forebay_control::PortId;
+use forebay_kernel::RingAccount;
+use forebay_policy::{Deficit, Refill};
+use forebay_pool::Magazine;
+use forebay_xsk::{FillRing, PortSocket, RxRing};
+
+use crate::counters::{Counter, PortCells, RingGauge};
+use crate::flood::FloodBucket;
+
+/// Collectors that may stand at once: a second follows the first when the pool changes.
+pub(crate) const COLLECTORS: usize = 2;
+
+/// Names one ring of one worker while it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(pub(crate) u32);
+
+impl Slot {
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Whose packets a ring holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feed {
+    /// One port's.
+    Port(PortId),
+    /// Any port's: each packet is marked with its source.
+    Shared,
+}
+
+/// Free frames for the rings of one (netdev, queue).
+pub(crate) struct Supply {
+    pub(crate) fill: FillRing,
+    pub(crate) magazine: Magazine,
+    pub(crate) refill: Refill,
+    /// Frames posted, when the worker last looked.
+    pub(crate) posted: Arc<Counter>,
+}
+
+/// What supplies a ring.
+pub(crate) enum SuppliedBy {
+    /// The worker's queue of one of the collectors, with all other rings there.
+    Collector(u8),
+    /// A fill ring of its own.
+    Own(Box<Supply>),
+}
+
+/// A ring that one worker serves.
+pub(crate) struct Channel {
+    pub(crate) feed: Feed,
+    pub(crate) supply: SuppliedBy,
+    pub(crate) ring: RxRing,
+    pub(crate) socket: Arc<PortSocket>,
+    pub(crate) gauge: Arc<RingGauge>,
+    /// `None` once another ring has taken its place.
+    pub(crate) account: Option<RingAccount>,
+    pub(crate) deficit: Deficit,
+}
+
+impl Channel {
+    /// What the ring does not hold any more may be taken again.
+    pub(super) fn settle(&self) {
+        if let Some(account) = &self.account {
+            account.settle(|| u64::from(self.ring.occupancy()));
+        }
+    }
+}
+
+/// A port as one worker counts and limits it, whichever ring its packets come through.
+pub(crate) struct Member {
+    pub(crate) cells: Arc<PortCells>,
+    pub(crate) flood: FloodBucket,
+}
