@@ -7,6 +7,7 @@ use forebay_lab::frame::{BROADCAST, Frame};
 use forebay_lab::measure::sink::Sink;
 use forebay_lab::measure::source::Source;
 use forebay_lab::packet_io::FrameSocket;
+use forebay_lab::programs::iperf::{Iperf, IperfServer};
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::{Host, Lab, PortKind, Result, wait};
 
@@ -30,6 +31,9 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("jumbo_frames_of_one_port_do_not_take_the_turn_of_another", jumbo_turns);
     suite.heavy_once("a_flood_on_a_tcx_port_costs_no_other_port_a_ping", || flood(PortKind::VethTcx));
     suite.heavy_once("a_flood_on_an_xdp_port_costs_no_other_port_a_ping", || flood(PortKind::VethXdp));
+    suite.heavy_on_forebay("the_pool_changes_its_size_under_traffic", resizes);
+    suite.on_forebay("a_pool_that_can_not_be_is_refused_and_the_old_one_goes_on", size_refused);
+    suite.on_forebay("with_headroom_a_quiet_ports_first_burst_is_not_refused", headroom);
     suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
@@ -224,6 +228,82 @@ fn flood(kind: PortKind) -> Outcome {
             assert_eq!(counted.moved(port, drop), Some(0), "{drop} on {port}\n{counted}");
         }
     }
+    Ok(())
+}
+
+/// Every size in turn while TCP and pings go on, in every mode that has a pool.
+fn resizes(subject: Subject) -> Outcome {
+    const PINGS: u32 = 1500;
+    const BYTES: u64 = 16 << 20;
+    let (mut bed, hosts) = Bed::with_hosts(subject, 4)?;
+    assert!(Ping::new(hosts[3].v4()).from(&hosts[2])?.is_complete());
+    let client = bed.client();
+    for mode in ["spp", "basic"] {
+        client.ok(&["eswitch", "set", "spool-mode", mode])?;
+        let ((ping, stream), counted) = bed.watch(|lab| {
+            let _server = IperfServer::start(lab, &hosts[1])?;
+            std::thread::scope(|scope| {
+                let ping = scope.spawn(|| {
+                    Ping::new(hosts[3].v4()).count(PINGS).every(Duration::from_millis(1)).from(&hosts[2])
+                });
+                let stream = scope.spawn(|| Iperf::bytes(BYTES).run(&hosts[0], &hosts[1]));
+                for frames in ["4096", "32768", "16384"] {
+                    client.ok(&["pool", "set", "--frames", frames])?;
+                    assert_eq!(client.pool()?.frames_total.to_string(), frames);
+                }
+                let ping = ping.join().expect("pinging does not panic")?;
+                Ok((ping, stream.join().expect("a stream does not panic")?))
+            })
+        })?;
+        assert!(stream.is_complete(BYTES), "{stream:?}\n{counted}");
+        assert!(ping.received * 100 >= PINGS * 99, "{ping:?}\n{counted}");
+        let pool = client.pool()?;
+        assert_eq!((pool.frames_held, pool.frames_free + pool.frames_posted), (0, 16_384), "{pool:?}");
+    }
+    let collectors = (0..8).filter(|n| bed.lab.switch().has_netdev(&format!("forebay{n}"))).count();
+    assert_eq!(collectors, 1, "one collector is left");
+    Ok(())
+}
+
+fn size_refused(subject: Subject) -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+    let client = bed.client();
+    client.ok(&["pool", "set", "h1", "--reserve", "1000"])?;
+    let before = client.pool()?;
+    for (frames, said) in [("1000", "1024 to 1048576"), ("1024", "at least"), ("2000000", "1048576")] {
+        let finished = client.call(&["pool", "set", "--frames", frames])?;
+        assert!(!finished.status.success() && finished.stderr.contains(said), "{frames}: {finished:?}");
+        assert!(finished.stderr.contains(frames), "the value is named: {finished:?}");
+    }
+    assert_eq!(client.pool()?.frames_total, before.frames_total);
+    assert!(Ping::new(hosts[1].v4()).from(&hosts[0])?.is_complete());
+    Ok(())
+}
+
+/// Three ports saturate the pool, then a fourth's first burst comes.
+fn headroom(subject: Subject) -> Outcome {
+    const BURST: u64 = 128;
+    const TH: &str = "13";
+    let Crowd { mut bed, hosts, mut wire, .. } = crowd(subject, 5)?;
+    let client = bed.client();
+    let pid = bed.forebay().daemon().pid();
+    let mut refused = Vec::new();
+    for policy in ["dt", "headroom"] {
+        client.ok(&["pool", "set", "--policy", policy])?;
+        hosts.iter().try_for_each(|host| client.ok(&["pool", "set", host.name(), "--th", TH]).map(drop))?;
+        let loud = frames_from(&hosts, &mut wire, &[0, 1, 2]);
+        let quiet = frames_from(&hosts, &mut wire, &[3]);
+        let ((), counted) = bed.watch(|lab| {
+            while_stopped(pid, || {
+                send_through(lab, &mut wire, &loud, OFFERED)?;
+                send_through(lab, &mut wire, &quiet, BURST)
+            })
+        })?;
+        refused.push(counted.moved("h4", "over_threshold").unwrap_or(0));
+        assert!(counted.moved("h1", "over_threshold").unwrap_or(0) > 0, "not saturated\n{counted}");
+    }
+    assert!(refused[0] > 0, "plain thresholds refused {refused:?}");
+    assert_eq!(refused[1], 0, "headroom");
     Ok(())
 }
 

@@ -27,6 +27,9 @@ pub struct PoolSet {
     /// How it is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PoolPolicy>,
+    /// Frames in it, from 1024 to 1048576: a new pool beside the old one, which is drained and released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u32>,
 }
 
 /// The pool as it is.
@@ -50,6 +53,8 @@ pub struct PoolShow {
     pub frames_headroom: u64,
     /// Bytes of the pool.
     pub bytes_total: u64,
+    /// Whether it lies in huge pages.
+    pub huge_pages: bool,
     /// Bytes that the kernel allocates for us besides, computed from what is bound.
     pub kernel_bytes: u64,
     /// Each port's account.

@@ -244,7 +244,7 @@ pub enum PoolCommand {
 #[derive(Debug, Args)]
 pub struct PoolSetArgs {
     /// The port's name; without one the whole pool is meant
-    #[arg(value_name = "PORT", required_unless_present = "policy")]
+    #[arg(value_name = "PORT", required_unless_present_any = ["policy", "frames"])]
     pub name: Option<String>,
     /// Dynamic threshold: 2^(TH-10) times what is free, TH from 3 to 16
     #[arg(long, value_name = "TH", conflicts_with = "static_bytes")]
@@ -253,12 +253,15 @@ pub struct PoolSetArgs {
     #[arg(long = "static", value_name = "BYTES")]
     pub static_bytes: Option<u64>,
     /// Frames it may hold whatever its threshold says
-    #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes", "policy"])]
+    #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes", "policy", "frames"])]
     pub reserve: Option<u32>,
     /// How all ports share: dt (Dynamic Thresholds) or headroom (the same, and room for everybody's first burst)
     #[arg(long, value_parser = word::<PoolPolicy>,
         conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
     pub policy: Option<PoolPolicy>,
+    /// Frames in the pool: a new one is made beside the old one, which is drained and released
+    #[arg(long, conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
+    pub frames: Option<u32>,
 }
 
 /// `forebay rxq`

@@ -197,6 +197,7 @@ pub(crate) fn pool(pool: &PoolShow) -> String {
         ("for ports", pool.frames_shared.to_string()),
         ("headroom", pool.frames_headroom.to_string()),
         ("pool memory", mebibytes(pool.bytes_total)),
+        ("huge pages", if pool.huge_pages { "yes" } else { "no" }.to_owned()),
         ("kernel memory", mebibytes(pool.kernel_bytes)),
     ]);
     let mut grid = Grid::new(&[

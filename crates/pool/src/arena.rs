@@ -68,6 +68,8 @@ pub enum ArenaError {
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
+    mapped_bytes: usize,
+    has_huge_pages: bool,
     frames: u32,
     frame_size: FrameSize,
     id: u32,
@@ -79,6 +81,9 @@ unsafe impl Send for Arena {}
 // SAFETY: as above; the arena itself has no interior state that changes.
 unsafe impl Sync for Arena {}
 
+/// The usual huge page of x86-64 and arm64; where the machine's is larger, mapping by it is refused.
+const HUGE_PAGE: usize = 2 << 20;
+
 static NEXT_ARENA: AtomicU32 = AtomicU32::new(1);
 
 impl Arena {
@@ -89,24 +94,18 @@ impl Arena {
     pub fn new(frames: NonZeroU32, frame_size: FrameSize) -> Result<(Self, Vec<Frame>), ArenaError> {
         let frames = frames.get();
         let bytes = frames as usize * frame_size.bytes() as usize;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
+        let in_huge_pages = bytes.next_multiple_of(HUGE_PAGE);
+        let huge = (bytes >= HUGE_PAGE).then(|| map(in_huge_pages, libc::MAP_HUGETLB).ok()).flatten();
+        let (base, mapped_bytes) = match huge {
+            Some(base) => (base, in_huge_pages),
+            None => {
+                let failed = |source| ArenaError::Map { frames, frame_size: frame_size.bytes(), source };
+                (map(bytes, 0).map_err(failed)?, bytes)
+            }
         };
-        if address == libc::MAP_FAILED {
-            let source = std::io::Error::last_os_error();
-            return Err(ArenaError::Map { frames, frame_size: frame_size.bytes(), source });
-        }
-        let base = NonNull::new(address.cast()).expect("mmap never returns the null page unasked");
+        let has_huge_pages = huge.is_some();
         let id = NEXT_ARENA.fetch_add(1, Ordering::Relaxed);
-        let arena = Self { base, frames, frame_size, id };
+        let arena = Self { base, mapped_bytes, has_huge_pages, frames, frame_size, id };
         let all = (0..frames).map(|index| Frame::new(id, index)).collect();
         Ok((arena, all))
     }
@@ -124,6 +123,11 @@ impl Arena {
     /// Length of the mapping in bytes.
     pub fn len_bytes(&self) -> usize {
         self.frames as usize * self.frame_size.bytes() as usize
+    }
+
+    /// Whether it lies in huge pages, which it does when the machine has enough of them set aside.
+    pub fn has_huge_pages(&self) -> bool {
+        self.has_huge_pages
     }
 
     /// How many frames there are.
@@ -183,10 +187,28 @@ impl Arena {
     }
 }
 
+fn map(bytes: usize, flags: libc::c_int) -> std::io::Result<NonNull<u8>> {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(NonNull::new(address.cast()).expect("mmap never returns the null page unasked"))
+}
+
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new` with this length and is unmapped only here.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len_bytes()) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }
 

@@ -9,6 +9,7 @@ mod modes;
 mod netdevs;
 mod port;
 mod ports;
+mod resize;
 mod rings;
 mod rxq;
 mod share;
@@ -44,7 +45,7 @@ pub(crate) struct Control {
     shared: Arc<Shared>,
     datapath: Datapath,
     /// Held for the collectors' far ends.
-    _netns: Arc<PrivateNetns>,
+    netns: Arc<PrivateNetns>,
     /// `None` once the switch has stopped.
     generation: Option<Generation>,
     mode: SpoolMode,
@@ -79,7 +80,7 @@ impl Control {
         let mut control = Self {
             shared,
             datapath,
-            _netns: netns,
+            netns,
             generation: Some(generation),
             mode: SpoolMode::Spp,
             policy: config.pool.policy,

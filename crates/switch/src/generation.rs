@@ -93,9 +93,13 @@ impl Generation {
 
     /// Frames that ports may hold: all but what fill rings and magazines keep.
     pub(crate) fn shared_frames(&self) -> u32 {
-        let queues = self.gauges.len() as u32;
-        self.stock.pool.total() - queues * (self.fill_entries + Magazine::FRAMES)
+        shared_frames(self.stock.pool.total(), self.gauges.len() as u32)
     }
+}
+
+/// Frames that ports may hold of so many, with so many queues.
+pub(crate) fn shared_frames(frames: u32, queues: u32) -> u32 {
+    frames.saturating_sub(queues * (fill_entries(frames, queues) + Magazine::FRAMES))
 }
 
 /// Fill rings together take at most half of the frames, so that RX rings have the other half.

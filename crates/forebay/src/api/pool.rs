@@ -23,7 +23,7 @@ pub(super) async fn show(State(api): Shared) -> Answer<PoolShow> {
     (status = "default", body = ApiError, description = "Refused, nothing changed")))]
 pub(super) async fn set(State(api): Shared, Body(change): Body<PoolSet>) -> Answer<PoolShow> {
     if change == PoolSet::default() {
-        return Err(nothing("policy").into());
+        return Err(nothing("policy, frames").into());
     }
     Ok(Json(api.ask(move |switch| switch.pool_set(change)).await??))
 }

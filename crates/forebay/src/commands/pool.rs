@@ -24,10 +24,11 @@ pub(super) fn run(client: &Client, command: &PoolCommand) -> Outcome {
 }
 
 fn set(client: &Client, args: &PoolSetArgs) -> Outcome {
-    let pool: PoolShow = client.send(Method::PATCH, "/v1/pool", &PoolSet { policy: args.policy })?;
+    let pool: PoolShow =
+        client.send(Method::PATCH, "/v1/pool", &PoolSet { policy: args.policy, frames: args.frames })?;
     print(&format!(
-        "pool changed: policy {}, {} frames for ports, {} of them headroom",
-        pool.policy, pool.frames_shared, pool.frames_headroom
+        "pool changed: policy {}, {} frames, {} for ports, {} of them headroom",
+        pool.policy, pool.frames_total, pool.frames_shared, pool.frames_headroom
     ));
     Ok(())
 }

@@ -65,10 +65,11 @@ impl Control {
             }
         }
         self.publish();
-        self.retire_replaced(leaving);
         if mode != SpoolMode::Basic {
-            self.close_shared_rings();
+            self.leave_shared_rings(Vec::new(), &mut leaving);
         }
+        self.retire_replaced(leaving);
+        self.apply_policy();
         tracing::info!(%mode, not_moved = not_moved.len(), "the spool mode has changed");
         Ok(not_moved)
     }
@@ -76,11 +77,12 @@ impl Control {
     /// Rings of its own for each worker, for any port's packets.
     pub(super) fn open_shared_rings(&mut self) -> Result<Vec<Ring>, ApiError> {
         let depth = SHARED_DEPTH.min(self.shared_ring_room());
-        let opened = self.open_on_collector(vec![(0..self.workers.len(), depth)]);
+        let opened = self.open_on_collector(vec![(0..self.workers.len(), depth)]).pop();
+        let opened = opened.unwrap_or_else(|| Ok(Vec::new())).map_err(|error| no_socket(&error))?;
         let bank = Bank::Collector(self.generation()?.number);
         let rule = share::shared_ring_rule(depth, UNDER_WAY);
         let mut rings = Vec::new();
-        for opened in opened.into_iter().flat_map(Result::unwrap_or_default) {
+        for opened in opened {
             rings.push(self.serve(opened, Service { bank, feed: Feed::Shared, depth, rule, own: None })?);
         }
         Ok(rings)
@@ -92,10 +94,10 @@ impl Control {
         1 << (frames / 2).max(64).ilog2()
     }
 
-    fn close_shared_rings(&mut self) {
-        let rings = std::mem::take(&mut self.shared_rings);
-        let leaving = rings.into_iter().map(|ring| (Feed::Shared, ring)).collect();
-        self.retire_replaced(leaving);
+    /// Puts `rings` in the place of the shared rings, which are added to `leaving`.
+    pub(super) fn leave_shared_rings(&mut self, rings: Vec<Ring>, leaving: &mut Vec<(Feed, Ring)>) {
+        let old = std::mem::replace(&mut self.shared_rings, rings);
+        leaving.extend(old.into_iter().map(|ring| (Feed::Shared, ring)));
     }
 
     /// Where a port's packets wait in the mode that the switch is in.

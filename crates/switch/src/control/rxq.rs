@@ -127,6 +127,7 @@ impl Control {
         let moved = self.fit_to_mode(id, &mut leaving);
         self.publish();
         self.retire_replaced(leaving);
+        self.apply_policy();
         moved
     }
 

@@ -4,9 +4,10 @@ use forebay_control::pool::{PoolPolicy, PoolPort, PoolPortSet, PoolSet, PoolShow
 use forebay_control::{ApiError, ErrorCode};
 use forebay_kernel::RingRule;
 use forebay_policy::{Admission, Occupancy, Th, Threshold};
+use forebay_pool::Magazine;
 
 use super::Control;
-use super::port::Port;
+use super::port::{Binding, Port};
 use crate::generation::Generation;
 
 /// A port's part in the pool until something else is asked for: as much as is free. Nothing is reserved, because with a
@@ -74,12 +75,16 @@ impl Control {
             self.policy = policy;
             self.apply_policy();
         }
+        if let Some(frames) = change.frames {
+            self.resize(frames)?;
+        }
         Ok(self.pool())
     }
 
     /// Tells the kernel programs how large the pool is and what part of it thresholds leave alone.
     pub(super) fn apply_policy(&self) {
         let size = self.generation.as_ref().map_or(0, Generation::shared_frames);
+        let size = size.saturating_sub(self.frames_for_direct_rings());
         let accounts = self.datapath.accounts();
         accounts.set_pool_size(size.into());
         accounts.set_headroom(match self.policy {
@@ -145,6 +150,19 @@ impl Control {
                 Ok(Threshold::Static((bytes / frame_bytes) as u32))
             }
         }
+    }
+
+    /// Frames of the pool that fill rings of ports' own keep.
+    fn frames_for_direct_rings(&self) -> u32 {
+        let drawing =
+            self.ports.values().filter(|port| port.binding == Binding::Direct && port.stock.is_none());
+        drawing.flat_map(|port| &port.rings).map(|ring| ring.depth + Magazine::FRAMES).sum()
+    }
+
+    /// Frames that ports were promised: reserves, and fill rings of their own.
+    pub(super) fn promised_frames(&self) -> u64 {
+        let reserve = |port: &Port| u64::from(port.share.reserve) * port.rings.len() as u64;
+        self.ports.values().map(reserve).sum::<u64>() + u64::from(self.frames_for_direct_rings())
     }
 
     /// Reserves together must fit into the pool. Others may still fill it: a reserve lies above a port's own threshold,

@@ -199,6 +199,7 @@ impl Control {
             frames_shared: self.datapath.accounts().pool_size(),
             frames_headroom: self.datapath.accounts().headroom(),
             bytes_total: stocks().map(|stock| stock.arena.len_bytes() as u64).sum(),
+            huge_pages: stocks().all(|stock| stock.arena.has_huge_pages()),
             kernel_bytes: self.kernel_bytes(),
             ports: self.ports.values().map(|port| self.pool_port(port)).collect(),
         }

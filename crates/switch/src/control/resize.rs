@@ -1,0 +1,151 @@
+//! The pool's size, changed under traffic: a new generation beside the old one, which is drained and goes.
+
+use std::num::NonZeroU32;
+use std::sync::mpsc;
+
+use forebay_control::eswitch::SpoolMode;
+use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_kernel::grace_period;
+use forebay_pool::Magazine;
+
+use super::attach::Fitting;
+use super::port::Binding;
+use super::{Control, ports};
+use crate::SwitchError;
+use crate::collector::CollectorPair;
+use crate::generation::{self, Generation, Stock};
+use crate::worker::Command;
+
+/// Frames that a pool may have.
+const FRAMES: std::ops::RangeInclusive<u32> = 1024..=1_048_576;
+/// Bytes that the kernel keeps for each frame and queue (net/xdp/xsk_buff_pool.c, Linux 6.12).
+const KERNEL_BYTES: u64 = 128;
+
+impl Control {
+    /// Gives the pool `frames` frames. Nothing has changed if this is refused.
+    pub(super) fn resize(&mut self, frames: u32) -> Result<(), ApiError> {
+        self.check_size(frames)?;
+        let _short = ports::short_grace_periods(self.ports.len());
+        let next = self.next_generation(frames).map_err(|error| {
+            ApiError::new(ErrorCode::KernelRefused, format!("the new pool could not be had: {error}"))
+                .with_field("frames")
+                .with_value(frames)
+                .with_remedy("the old one goes on; see `forebay doctor` for locked memory")
+        })?;
+        let old = self.generation.replace(next);
+        self.apply_policy();
+        let moved = self.move_to_new_generation();
+        let Some(old) = old else { return moved };
+        self.remove_supplies(old.number);
+        drop(old);
+        tracing::info!(frames, "the pool has another size");
+        moved
+    }
+
+    fn next_generation(&self, frames: u32) -> Result<Generation, SwitchError> {
+        let old = self.generation.as_ref().expect("the caller has checked that the switch runs");
+        let queues = self.workers.len() as u32;
+        let frames = NonZeroU32::new(frames).expect("the least size is not zero");
+        let stock = Stock::new(frames, old.stock.arena.frame_size())?;
+        let pair = CollectorPair::make(&self.netns, queues)?;
+        let (number, settings) = (1 - old.number, self.collector_refill);
+        let (generation, supplies) =
+            Generation::new(number, stock, pair, &self.datapath, queues, |high| settings.refill(high))?;
+        for (worker, supply) in self.workers.iter().zip(supplies) {
+            worker.send(Command::AddSupply(number, Box::new(supply)));
+        }
+        Ok(generation)
+    }
+
+    /// Rings on the new collector for all that had some on the old one. Ports which are bound directly to the old pool
+    /// step over to the collector until it is gone.
+    fn move_to_new_generation(&mut self) -> Result<(), ApiError> {
+        let mut leaving = Vec::new();
+        if self.mode == SpoolMode::Basic {
+            let new = self.open_shared_rings()?;
+            self.leave_shared_rings(new, &mut leaving);
+        }
+        let draws = |port: &super::port::Port| port.stock.is_none();
+        let ids: Vec<PortId> = self.ports.values().filter(|port| draws(port)).map(|port| port.id).collect();
+        let mut moved = Ok(());
+        for id in &ids {
+            let (fitting, binding) = (Fitting::of(&self.ports[id]), self.ports[id].binding);
+            let on_the_way = if binding == Binding::Direct { Binding::Collector } else { binding };
+            moved = moved.and(self.rebind(*id, fitting, on_the_way, &mut leaving));
+        }
+        self.publish();
+        // Nothing is sent to the old collector any more, and what was on its way is in the rings.
+        grace_period();
+        self.retire_replaced(leaving);
+        let mut leaving = Vec::new();
+        for id in ids {
+            if self.ports[&id].rxq.direct {
+                moved = moved.and(self.fit_to_mode(id, &mut leaving));
+            }
+        }
+        self.retire_replaced(leaving);
+        moved
+    }
+
+    fn remove_supplies(&self, number: u8) {
+        let (done, all_done) = mpsc::channel();
+        for worker in &self.workers {
+            worker.send(Command::RemoveSupply(number, done.clone()));
+        }
+        drop(done);
+        while all_done.recv().is_ok() {}
+    }
+
+    /// Whether there can be a pool of `frames` frames: for rings, reserves and in memory.
+    fn check_size(&self, frames: u32) -> Result<(), ApiError> {
+        let refuse = |message: String, limit: String, remedy: &str| {
+            let error = ApiError::new(ErrorCode::InvalidValue, message);
+            Err(error.with_field("frames").with_value(frames).with_limit(limit).with_remedy(remedy))
+        };
+        if !FRAMES.contains(&frames) {
+            let limit = format!("{} to {}", FRAMES.start(), FRAMES.end());
+            return refuse(
+                "a pool cannot be so large".into(),
+                limit,
+                "see `forebay pool show` for its size now",
+            );
+        }
+        let deepest = self.ports.values().map(|port| port.rxq.depth).max().unwrap_or(0).max(self.rxq.depth);
+        if frames < 2 * deepest {
+            let limit = format!("at least twice the deepest ring, {}", 2 * deepest);
+            return refuse(
+                "the pool would be too small for its rings".into(),
+                limit,
+                "make rings less deep first",
+            );
+        }
+        let queues = self.workers.len() as u32;
+        let shared = generation::shared_frames(frames, queues);
+        let promised = self.promised_frames();
+        if u64::from(shared) < promised {
+            let kept = frames - shared;
+            let limit = format!("at least {} frames", promised + u64::from(kept));
+            let message = format!(
+                "{promised} frames are promised to ports, and fill rings and magazines (of {}) keep {kept}",
+                Magazine::FRAMES
+            );
+            return refuse(message, limit, "lower reserves, or bind fewer ports directly");
+        }
+        let bytes = u64::from(frames) * (u64::from(self.frame_bytes()) + KERNEL_BYTES * u64::from(queues));
+        match available_bytes() {
+            Some(available) if bytes > available => refuse(
+                format!("the new pool needs {bytes} bytes beside the old one"),
+                format!("{available} bytes, which are available"),
+                "give fewer frames, or free memory",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the kernel thinks can be had without swapping (proc_meminfo(5)). `None`: it does not say.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
