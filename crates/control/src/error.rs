@@ -63,6 +63,8 @@ pub enum ErrorCode {
     NameTaken,
     /// This netdev can't be a port: a loopback, or one of the switch's own.
     NetdevRefused,
+    /// The netdev is switched off, and what was asked for needs it up.
+    NetdevDown,
     /// Another program's XDP or tc program sits on the netdev.
     ForeignProgram,
     /// The switch has as many ports as it may have.
@@ -95,7 +97,10 @@ impl ErrorCode {
             | ErrorCode::NoSuchEntry => 404,
             ErrorCode::MethodNotAllowed => 405,
             ErrorCode::TooSlow => 408,
-            ErrorCode::AlreadyPort | ErrorCode::NameTaken | ErrorCode::ForeignProgram => 409,
+            ErrorCode::AlreadyPort
+            | ErrorCode::NameTaken
+            | ErrorCode::NetdevDown
+            | ErrorCode::ForeignProgram => 409,
             ErrorCode::TooLarge => 413,
             ErrorCode::UnsupportedMediaType => 415,
             ErrorCode::UnknownField | ErrorCode::InvalidValue | ErrorCode::NetdevRefused => 422,

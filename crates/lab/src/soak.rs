@@ -49,6 +49,9 @@ pub(crate) struct SoakArgs {
     /// Ports, each with a host
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u16).range(16..=1000))]
     ports: u16,
+    /// Change the spool mode, the pool's size and its policy every second
+    #[arg(long)]
+    modes: bool,
     /// Where all choices follow from [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
@@ -60,12 +63,13 @@ pub(crate) struct SoakArgs {
 /// When the lab itself can't be built. What goes wrong with the switch is a finding.
 pub(crate) fn run(args: &SoakArgs, interrupt: &Interrupt) -> Result<ExitCode> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("forebay-lab soak --minutes {} --ports {} --seed {seed}", args.minutes, args.ports);
+    let modes = if args.modes { " --modes" } else { "" };
+    println!("forebay-lab soak --minutes {} --ports {} --seed {seed}{modes}", args.minutes, args.ports);
     let ledger = Arc::new(Ledger::new(interrupt.clone()));
     let mut world = World::build(args.ports, &ledger)?;
     let mut soak = Soak {
         inspector: Inspector::new(),
-        churn: Churn::new(fastrand::Rng::with_seed(seed), interrupt.clone()),
+        churn: Churn::new(fastrand::Rng::with_seed(seed), interrupt.clone(), args.modes),
         random: fastrand::Rng::with_seed(seed ^ u64::MAX),
         interrupt: interrupt.clone(),
     };

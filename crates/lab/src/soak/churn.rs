@@ -12,6 +12,15 @@ use crate::interrupt::Interrupt;
 const BATCH: usize = 8;
 /// The longest pause within and between disturbances.
 const PAUSE_MS: u64 = 120;
+/// Spool modes, with the pool's size and policy in each.
+const MODES: [(&str, &str, &str); 4] = [
+    ("none", "8192", "dt"),
+    ("basic", "16384", "headroom"),
+    ("spp", "32768", "headroom"),
+    ("basic", "16384", "dt"),
+];
+/// How long a mode stays.
+const MODE_TIME: Duration = Duration::from_secs(1);
 /// Within which a netdev that was deleted can be made anew.
 const PLUG_LIMIT: Duration = Duration::from_secs(5);
 
@@ -42,15 +51,20 @@ pub(super) struct Churn {
     absent: BTreeSet<usize>,
     done: u64,
     slowest: (Duration, &'static str),
+    /// Where the next spool mode is in [`MODES`], and when it is due; `None`: the mode stays.
+    next_mode: Option<(usize, Instant)>,
 }
 
 impl Churn {
-    pub(super) fn new(random: fastrand::Rng, interrupt: Interrupt) -> Churn {
-        Churn { random, interrupt, absent: BTreeSet::new(), done: 0, slowest: (Duration::ZERO, "none") }
+    pub(super) fn new(random: fastrand::Rng, interrupt: Interrupt, with_modes: bool) -> Churn {
+        let next_mode = with_modes.then(|| (0, Instant::now()));
+        let slowest = (Duration::ZERO, "none");
+        Churn { random, interrupt, absent: BTreeSet::new(), done: 0, slowest, next_mode }
     }
 
     /// Disturbs one thing. The switch must not mind: a refusal is a finding.
     pub(super) fn disturb(&mut self, world: &mut World) {
+        self.change_mode(world);
         let (name, act) = ACTS[self.random.usize(..ACTS.len())];
         let host = self.random.usize(STEADY..world.hosts.len());
         let start = Instant::now();
@@ -62,8 +76,41 @@ impl Churn {
         self.pause();
     }
 
+    /// Changes the spool mode once a second, and each time round the pool's size and policy.
+    fn change_mode(&mut self, world: &mut World) {
+        let Some((next, due)) = self.next_mode else { return };
+        if Instant::now() < due {
+            return;
+        }
+        let (mode, frames, policy) = MODES[next];
+        let client = world.client();
+        let start = Instant::now();
+        let changed = client
+            .ok(&["eswitch", "set", "spool-mode", mode])
+            .and_then(|_| client.ok(&["pool", "set", "--frames", frames, "--policy", policy]));
+        self.slowest = self.slowest.max((start.elapsed(), "change the spool mode and the pool"));
+        if world.is_running() {
+            world.ledger.expect("changing the spool mode", changed.map(drop));
+        }
+        self.next_mode = Some(((next + 1) % MODES.len(), start + MODE_TIME));
+    }
+
+    /// As every daemon starts, so that checkpoints can be compared.
+    fn leave_modes(&self, world: &mut World) {
+        if self.next_mode.is_some() {
+            let client = world.client();
+            let left = client
+                .ok(&["eswitch", "set", "spool-mode", "spp"])
+                .and_then(|_| client.ok(&["pool", "set", "--frames", "16384", "--policy", "dt"]));
+            world.ledger.expect("going back to spp for a checkpoint", left.map(drop));
+        }
+    }
+
     /// Adds the ports that are away.
     pub(super) fn restore(&mut self, world: &mut World) {
+        if world.is_running() {
+            self.leave_modes(world);
+        }
         let absent: Vec<usize> = std::mem::take(&mut self.absent).into_iter().collect();
         if absent.is_empty() || !world.is_running() {
             return;

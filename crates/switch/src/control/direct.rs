@@ -97,7 +97,7 @@ fn refuse_if_down(netdev: &Link) -> Result<(), ApiError> {
     }
     let name = &netdev.name;
     Err(ApiError::new(
-        ErrorCode::NetdevRefused,
+        ErrorCode::NetdevDown,
         format!("`{name}` is switched off, and its queues cannot be bound to"),
     )
     .with_field("netdev")

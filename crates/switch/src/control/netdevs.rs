@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use forebay_control::port::PortState;
-use forebay_control::{ApiError, PortId};
+use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::NetdevLink;
 use forebay_kernel::netlink::{Link, LinkEvent, link};
 
@@ -62,6 +62,12 @@ impl Control {
         self.publish();
         match attached {
             Ok(()) => tracing::info!(port = name, "the netdev is back"),
+            // Its queues can be bound when it is up, which is the next event.
+            Err(error) if error.code == ErrorCode::NetdevDown => {
+                if let Some(port) = self.ports.get_mut(&id) {
+                    (port.state, port.reason) = (PortState::NetdevDown, error.to_string());
+                }
+            }
             Err(error) => {
                 tracing::warn!(port = name, %error, "the netdev is back and cannot be attached");
                 if let Some(port) = self.ports.get_mut(&id) {
