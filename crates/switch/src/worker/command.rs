@@ -122,7 +122,7 @@ impl Worker {
             self.shared_rings.push(slot);
         }
         self.channels[slot.index()] = Some(channel);
-        self.ready.again(slot);
+        self.ready.wake(slot);
     }
 
     /// Packets in it go where they were going, or count as dropped if their port is gone.

@@ -21,10 +21,19 @@ const COMMANDS: usize = 64;
 /// Marks the event of the command channel; slots are 32 bits.
 const COMMAND: u64 = u64::MAX;
 
-/// Run list and epoll of one worker.
+/// Turns that new rings get before one that has waited since its last turn.
+const NEW_BEFORE_OLD: u32 = 16;
+
+/// Run lists and epoll of one worker.
+///
+/// A ring that had nothing when it was last served is *new* when packets come, and goes before *old* ones, which were not
+/// empty after their turn. So whoever has little to send waits for the turn under way and not for every ring that is
+/// flooded (the two lists of FQ-CoDel, RFC 8290 section 4.2). Old rings are not starved: they have every seventeenth turn.
 pub(super) struct Ready {
     epoll: OwnedFd,
-    run_list: VecDeque<Slot>,
+    new: VecDeque<Slot>,
+    old: VecDeque<Slot>,
+    new_in_a_row: u32,
     listed: Vec<bool>,
     pub(super) commands: Receiver<Command>,
     bell: Arc<OwnedFd>,
@@ -45,7 +54,9 @@ impl Ready {
         let commander = Commander::new(sender, Arc::clone(&bell), Arc::clone(&command_waits));
         let ready = Self {
             epoll,
-            run_list: VecDeque::with_capacity(slots),
+            new: VecDeque::with_capacity(slots),
+            old: VecDeque::with_capacity(slots),
+            new_in_a_row: 0,
             listed: vec![false; slots],
             commands,
             bell,
@@ -56,24 +67,41 @@ impl Ready {
 
     /// The ring whose turn it is.
     pub(super) fn next(&mut self) -> Option<Slot> {
-        let slot = self.run_list.pop_front()?;
+        let old_first = self.new_in_a_row >= NEW_BEFORE_OLD && !self.old.is_empty();
+        let new = if old_first { None } else { self.new.pop_front() };
+        self.new_in_a_row = if new.is_some() { self.new_in_a_row + 1 } else { 0 };
+        let slot = new.or_else(|| self.old.pop_front())?;
         self.listed[slot.index()] = false;
         Some(slot)
     }
 
-    /// Puts `slot` at the end of the run list, once.
+    /// The ring has more: it gets another turn when those before it had theirs.
     pub(super) fn again(&mut self, slot: Slot) {
-        let listed = &mut self.listed[slot.index()];
-        if !*listed {
-            *listed = true;
-            self.run_list.push_back(slot);
+        if self.list(slot) {
+            self.old.push_back(slot);
         }
     }
 
-    /// Asks the kernel who is ready. Waits only when the run list is empty; says whether it had to.
+    /// The ring may have packets.
+    pub(super) fn wake(&mut self, slot: Slot) {
+        if self.list(slot) {
+            self.new.push_back(slot);
+        }
+    }
+
+    /// Whether `slot` was in neither list, and is now about to be in one.
+    fn list(&mut self, slot: Slot) -> bool {
+        !std::mem::replace(&mut self.listed[slot.index()], true)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.new.is_empty() && self.old.is_empty()
+    }
+
+    /// Asks the kernel who is ready. Waits only when nobody is known to be; says whether it had to.
     pub(super) fn poll(&mut self) -> bool {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if self.look(Some(&at_once)) || !self.run_list.is_empty() {
+        if self.look(Some(&at_once)) || !self.is_empty() {
             return false;
         }
         self.look(None);
@@ -87,7 +115,7 @@ impl Ready {
         for event in events.iter() {
             match event.data.u64() {
                 COMMAND => {}
-                slot => self.again(Slot(slot as u32)),
+                slot => self.wake(Slot(slot as u32)),
             }
         }
         !events.is_empty()
@@ -114,5 +142,44 @@ impl Ready {
     /// Stops watching it.
     pub(super) fn ignore(&mut self, socket: BorrowedFd<'_>) {
         let _ = epoll::delete(self.epoll.as_fd(), socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready() -> Ready {
+        Ready::new(64).expect("an epoll and an eventfd can be had").0
+    }
+
+    fn order(ready: &mut Ready, turns: usize) -> Vec<u32> {
+        (0..turns).filter_map(|_| ready.next().map(|slot| slot.0)).collect()
+    }
+
+    #[test]
+    fn a_ring_is_listed_once() {
+        let mut ready = ready();
+        [1, 2, 1].map(|slot| ready.wake(Slot(slot)));
+        ready.again(Slot(2));
+        assert_eq!(order(&mut ready, 9), [1, 2]);
+    }
+
+    #[test]
+    fn whoever_was_quiet_goes_before_whoever_has_more() {
+        let mut ready = ready();
+        [1, 2].map(|slot| ready.again(Slot(slot)));
+        [3, 4].map(|slot| ready.wake(Slot(slot)));
+        assert_eq!(order(&mut ready, 9), [3, 4, 1, 2]);
+    }
+
+    #[test]
+    fn many_quiet_rings_do_not_starve_one_that_has_more() {
+        let mut ready = ready();
+        ready.again(Slot(0));
+        (1..=40).for_each(|slot| ready.wake(Slot(slot)));
+        let order = order(&mut ready, 41);
+        assert_eq!(order.iter().position(|slot| *slot == 0), Some(NEW_BEFORE_OLD as usize));
+        assert_eq!(order.len(), 41);
     }
 }
