@@ -28,6 +28,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_shared_ring_tells_ports_apart_whatever_their_order", interleaved);
     suite.on_forebay("a_ring_changes_its_depth_under_traffic", depths);
     suite.once("in_mode_none_a_veth_is_bound_directly_and_holds_its_depth", direct_memory);
+    suite.once("a_netdev_with_more_queues_than_workers_stays_on_the_collector", many_queues);
     suite.once("one_port_is_bound_directly_and_its_frames_come_back", direct_in_spp);
     suite.once("adaptive_refill_posts_the_low_watermark_at_rest", adaptive);
     suite.on_forebay("a_receive_queue_that_can_not_be_is_refused_and_changes_nothing", refused);
@@ -249,6 +250,23 @@ fn direct_memory() -> Outcome {
     carry_everything(&mut bed, &hosts)?;
     client.ok(&["port", "del", "h2"])?;
     assert_eq!(client.pool()?.frames_total - before, 2 * DEPTH);
+    Ok(())
+}
+
+fn many_queues() -> Outcome {
+    let mut bed = Bed::new(Subject::Forebay(PortKind::VethTcx))?;
+    let hosts = bed.lab.hosts(2, PortKind::VethTcx)?;
+    // A veth has as many queues to receive from as its peer has to send to, and this one may have two.
+    bed.lab.switch().run("ethtool", &["-L", hosts[0].name(), "rx", "2"])?;
+    let ports: Vec<_> = hosts.iter().map(auto).collect();
+    bed.dut().add_ports(&ports)?;
+    let client = bed.client();
+    let reply = set_mode(&client, "none")?;
+    assert_eq!(reply.not_moved.iter().map(|port| &*port.name).collect::<Vec<_>>(), ["h1"]);
+    let bindings = rxq(&client)?.ports.iter().map(|port| port.binding).collect::<Vec<_>>();
+    assert_eq!(bindings, [RxqBinding::Collector, RxqBinding::Direct]);
+    let ((), counted) = bed.watch(|_| ping_all(&hosts, false))?;
+    counted.no_drops();
     Ok(())
 }
 

@@ -28,11 +28,6 @@ pub enum XskError {
 }
 
 impl XskError {
-    /// The kernel called an argument invalid: of a bind, that the netdev has no such queue.
-    pub fn is_invalid(&self) -> bool {
-        matches!(self, Self::System { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
-    }
-
     pub(crate) fn last(what: impl Into<String>) -> Self {
         Self::System { what: what.into(), source: std::io::Error::last_os_error() }
     }

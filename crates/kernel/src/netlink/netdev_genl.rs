@@ -1,4 +1,5 @@
-//! What a netdev's driver can do with XDP, as the driver itself declares (netlink family `netdev`, 6.3 and later).
+//! What a netdev's driver can do with XDP, as the driver itself declares, and its queues (netlink family `netdev`, 6.3
+//! and later).
 
 use netlink_bindings::netdev::{self, Dev, XdpAct, XdpRxMetadata};
 
@@ -63,6 +64,17 @@ pub fn xdp_features(ifindex: u32) -> Result<XdpFeatures, NetlinkError> {
     })
     .map_err(|error| error.of("read the XDP features of", ifindex))?;
     features.ok_or_else(|| NetlinkError::NoSuchNetdev { netdev: ifindex.to_string() })
+}
+
+/// Receive queues that are in use on this netdev (6.8 and later).
+pub fn rx_queues(ifindex: u32) -> Result<u32, NetlinkError> {
+    let mut request = netdev::Request::new().op_queue_get_dump();
+    drop(request.encode().push_ifindex(ifindex));
+    let is_rx = |queue: netdev::IterableQueue<'_>| {
+        queue.get_type().is_ok_and(|kind| kind == netdev::QueueType::Rx as u32).then_some(())
+    };
+    let queues = socket::dump(&request, is_rx).map_err(|error| error.of("list the queues of", ifindex))?;
+    Ok(queues.len() as u32)
 }
 
 fn take(features: &mut XdpFeatures, attribute: Dev<'_>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Bank;
-use forebay_kernel::netlink::Link;
+use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
 
 use super::port::Ring;
@@ -29,13 +29,14 @@ impl Control {
     /// Binds a port to the receive queues of `netdev` and has them served.
     pub(super) fn open_directly(&mut self, id: PortId, netdev: &Link) -> Result<Vec<Ring>, ApiError> {
         refuse_if_down(netdev)?;
+        let queues = self.queues_of(netdev)?;
         let rxq = self.ports[&id].rxq;
         let depth = rxq.depth;
         let own_memory = self.mode == SpoolMode::None;
-        let stock = if own_memory { self.own_stock(depth)? } else { self.generation()?.stock.clone() };
+        let stock =
+            if own_memory { self.own_stock(depth, queues)? } else { self.generation()?.stock.clone() };
         let first = if own_memory { None } else { self.generation()?.collector.queues.first().cloned() };
-        let bound = bind(netdev.ifindex, depth, self.workers.len() as u32, &stock, first)
-            .map_err(|error| no_socket(&error))?;
+        let bound = bind(netdev.ifindex, depth, queues, &stock, first).map_err(|error| no_socket(&error))?;
         let rule = match own_memory {
             true => share::own_memory_rule(depth),
             false => self.ports[&id].share.rule(self.policy, depth),
@@ -56,15 +57,32 @@ impl Control {
         Ok(rings)
     }
 
-    fn own_stock(&self, depth: u32) -> Result<Stock, ApiError> {
-        let frames = NonZeroU32::new(depth * self.workers.len() as u32).expect("both are at least one");
+    /// The netdev's receive queues. Each needs a worker, or its packets would go nowhere.
+    fn queues_of(&self, netdev: &Link) -> Result<u32, ApiError> {
+        let workers = self.workers.len() as u32;
+        let queues = netdev_genl::rx_queues(netdev.ifindex)
+            .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?;
+        if queues <= workers {
+            return Ok(queues);
+        }
+        let name = &netdev.name;
+        let message = format!("`{name}` has more receive queues than there are workers");
+        Err(ApiError::new(ErrorCode::NotSupported, message)
+            .with_field("netdev")
+            .with_value(format!("{queues} queues"))
+            .with_limit(format!("{workers}, one for each worker"))
+            .with_remedy(format!("ethtool -L {name} rx {workers}, or more switch.workers and a restart")))
+    }
+
+    fn own_stock(&self, depth: u32, queues: u32) -> Result<Stock, ApiError> {
+        let frames = NonZeroU32::new(depth * queues).expect("a netdev that can be bound to has queues");
         let frame_size = self.generation()?.stock.arena.frame_size();
         Stock::new(frames, frame_size)
             .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))
     }
 }
 
-/// Binds the netdev's queues, as many as it has and there are workers for.
+/// Binds the netdev's receive queues.
 fn bind(
     ifindex: u32,
     depth: u32,
@@ -81,12 +99,8 @@ fn bind(
             None => Queue::bind_first(Arc::clone(&stock.arena), options),
             Some(first) => Queue::bind_further(first, options),
         };
-        match opened {
-            Ok((queue, rings)) => bound.push(Bound { queue, fill: rings.fill, ring: rings.rx }),
-            // The netdev has no such queue.
-            Err(error) if queue > 0 && error.is_invalid() => break,
-            Err(error) => return Err(error),
-        }
+        let (queue, rings) = opened?;
+        bound.push(Bound { queue, fill: rings.fill, ring: rings.rx });
     }
     Ok(bound)
 }
