@@ -12,6 +12,7 @@ mod burst;
 mod frame;
 mod magazine;
 mod store;
+mod sync;
 
 pub use arena::{Arena, ArenaError, FrameSize};
 pub use burst::{Burst, MAX_SEGMENTS_PER_PACKET, PacketSegments, Segment};
