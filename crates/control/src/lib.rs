@@ -19,6 +19,7 @@ pub mod error;
 pub mod eswitch;
 pub mod fdb;
 pub mod id;
+pub mod memory;
 pub mod pool;
 pub mod port;
 pub mod stats;

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use forebay_control::memory::fill_entries;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::stats::StatsShow;
@@ -27,9 +28,6 @@ use crate::flood::FloodLimit;
 use crate::shared::Shared;
 use crate::topology::Topology;
 use crate::worker::Worker;
-
-/// Entries of a queue's fill ring: what the kernel may receive while a worker is away.
-const FILL_ENTRIES: u32 = 4096;
 
 /// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
 pub struct Switch {
@@ -71,12 +69,6 @@ impl Switch {
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Fill rings together take at most half of the frames, so that RX rings have the other half.
-fn fill_entries(frames: u32, workers: u32) -> u32 {
-    let share = (frames / 2 / workers).max(64);
-    (1 << share.ilog2()).min(FILL_ENTRIES)
 }
 
 /// Frames that ports may hold: all but what fill rings and magazines keep.

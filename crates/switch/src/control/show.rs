@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use forebay_control::ApiError;
 use forebay_control::eswitch::{EswitchShow, SpoolMode};
+use forebay_control::memory::{MemoryOwner, Setup};
 use forebay_control::pool::PoolShow;
-use forebay_control::port::PortShow;
+use forebay_control::port::{AttachKind, PortShow};
 use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
 
 use super::Control;
@@ -188,16 +189,21 @@ impl Control {
         }
     }
 
-    /// What the kernel allocates for the pool and the rings, by its own formulas (net/xdp/xsk_buff_pool.c and
-    /// xsk_queue.h, Linux 6.12): 128 bytes a frame for each bound queue, rings in whole pages, a socket 1.4 KB.
+    /// What the kernel allocates for what is bound and attached now, by the formula of `forebay pool estimate`.
     fn kernel_bytes(&self) -> u64 {
-        let frames = u64::from(self.shared.pool.total());
-        let queues = self.workers.len() as u64;
-        let sockets: u64 = self.ports.values().map(|port| port.queues.len() as u64).sum();
-        let rx_ring = (320 + 16 * u64::from(self.rx_ring_depth)).next_multiple_of(4096);
-        let counters = u64::from(self.max_ports) * 64;
-        let accounts = u64::from(self.max_ports) * queues * 128;
-        queues * 128 * frames + sockets * (rx_ring + 1400) + counters + accounts
+        let attached = |kind| self.ports.values().filter(|port| port.kind == kind).count() as u32;
+        let setup = Setup {
+            spool_mode: SpoolMode::Spp,
+            tcx_ports: attached(AttachKind::Tcx),
+            xdp_ports: attached(AttachKind::Xdp),
+            rings: self.ports.values().map(|port| port.queues.len() as u32).sum(),
+            depth: self.rx_ring_depth,
+            workers: self.workers.len() as u32,
+            frames: self.shared.pool.total(),
+            frame_size: self.shared.arena.frame_size().bytes(),
+            max_ports: self.max_ports,
+        };
+        setup.bytes_of(MemoryOwner::Kernel)
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
