@@ -20,6 +20,8 @@ pub mod eswitch;
 pub mod fdb;
 pub mod id;
 pub mod memory;
+pub mod occupancy;
+pub mod page_pool;
 pub mod pool;
 pub mod port;
 pub mod stats;

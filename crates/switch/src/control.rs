@@ -5,6 +5,8 @@ mod attach;
 mod fdb;
 mod housekeeper;
 mod netdevs;
+mod occupancy;
+mod page_pools;
 mod port;
 mod ports;
 mod share;
@@ -15,6 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use forebay_control::config::{Config, Settings};
+use forebay_control::occupancy::PoolOccupancy;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::link;
@@ -44,6 +47,8 @@ pub(crate) struct Control {
     retired: Retired,
     rx_ring_depth: u32,
     max_ports: u32,
+    /// The last snapshot.
+    occupancy: Option<PoolOccupancy>,
 }
 
 impl Control {
@@ -66,6 +71,7 @@ impl Control {
             retired: Retired::default(),
             rx_ring_depth: config.pool.rx_ring_depth,
             max_ports: config.switch.max_ports,
+            occupancy: None,
         }
     }
 

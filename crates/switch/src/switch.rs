@@ -10,6 +10,8 @@ use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
 use forebay_control::memory::fill_entries;
+use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
+use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::stats::StatsShow;
@@ -174,6 +176,22 @@ impl SwitchControl for Switch {
 
     fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
         self.control().pool_port_set(name, change)
+    }
+
+    fn occupancy_snapshot(&self) -> PoolOccupancy {
+        self.control().occupancy_snapshot()
+    }
+
+    fn occupancy_show(&self, port: Option<&str>) -> Result<PoolOccupancy, ApiError> {
+        self.control().occupancy_show(port)
+    }
+
+    fn occupancy_clearmax(&self, port: Option<&str>) -> Result<ClearmaxReply, ApiError> {
+        self.control().occupancy_clearmax(port)
+    }
+
+    fn page_pools(&self) -> Vec<PagePool> {
+        self.control().page_pools()
     }
 
     fn eswitch(&self) -> EswitchShow {

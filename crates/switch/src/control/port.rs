@@ -92,7 +92,7 @@ impl Port {
 
     /// Most frames that lay there at once.
     pub(super) fn max(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.gauge.max.get()).sum()
+        self.queues.iter().map(|queue| queue.gauge.max()).sum()
     }
 
     pub(super) fn show(&self, counters: PortCounters, rx_ring_depth: u32) -> PortShow {
