@@ -57,6 +57,8 @@ pub enum ErrorCode {
     NoSuchNetdev,
     /// No such forwarding entry.
     NoSuchEntry,
+    /// No snapshot of the pool has been taken, or the port is not in it.
+    NoSnapshot,
     /// The netdev is a port already.
     AlreadyPort,
     /// Another port has this name.
@@ -94,7 +96,8 @@ impl ErrorCode {
             ErrorCode::NotFound
             | ErrorCode::NoSuchPort
             | ErrorCode::NoSuchNetdev
-            | ErrorCode::NoSuchEntry => 404,
+            | ErrorCode::NoSuchEntry
+            | ErrorCode::NoSnapshot => 404,
             ErrorCode::MethodNotAllowed => 405,
             ErrorCode::TooSlow => 408,
             ErrorCode::AlreadyPort

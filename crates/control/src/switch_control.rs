@@ -4,6 +4,8 @@ use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use crate::occupancy::{ClearmaxReply, PoolOccupancy};
+use crate::page_pool::PagePool;
 use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
@@ -91,6 +93,24 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// A value they can't have.
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError>;
+
+    /// Takes a snapshot of what every port holds and held at most; it replaces the one before.
+    fn occupancy_snapshot(&self) -> PoolOccupancy;
+
+    /// The last snapshot, or one port's part of it.
+    ///
+    /// # Errors
+    /// There is none, or the port is not in it.
+    fn occupancy_show(&self, port: Option<&str>) -> Result<PoolOccupancy, ApiError>;
+
+    /// Begins the watermark of all ports, or of one, anew.
+    ///
+    /// # Errors
+    /// No such port.
+    fn occupancy_clearmax(&self, port: Option<&str>) -> Result<ClearmaxReply, ApiError>;
+
+    /// Every ring that holds frames.
+    fn page_pools(&self) -> Vec<PagePool>;
 
     /// The switch as a whole.
     fn eswitch(&self) -> EswitchShow;

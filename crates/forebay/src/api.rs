@@ -9,6 +9,7 @@ mod fdb;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_check;
 mod metrics;
+mod occupancy;
 pub mod openapi;
 mod pool;
 mod ports;
@@ -118,6 +119,10 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(show::stats))
         .routes(routes!(pool::show, pool::set))
         .routes(routes!(pool::set_port))
+        .routes(routes!(occupancy::show))
+        .routes(routes!(occupancy::snapshot))
+        .routes(routes!(occupancy::clearmax))
+        .routes(routes!(occupancy::page_pools))
         .routes(routes!(rxq::show))
         .routes(routes!(rxq::set))
         .routes(routes!(rxq::set_collector))

@@ -1,5 +1,7 @@
 //! The command line's definition: help, completions and man pages follow from it.
 
+mod observe;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -11,6 +13,8 @@ use forebay_control::port::Attach;
 use forebay_control::rxq::{RefillKind, RxqBinding};
 use forebay_control::vlan::VlanMode;
 use forebay_control::{MacAddr, Vid};
+
+pub use observe::{EstimateArgs, OccupancyCommand};
 
 /// A software switch for hosts with thousands of ports.
 ///
@@ -50,6 +54,14 @@ pub enum Command {
     /// Show the pool of packet memory
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Show every ring that holds frames, as `ynl --family netdev --dump page-pool-get` shows page pools
+    ///
+    /// One entry for each RX ring of a port, then one for each worker's fill ring. id: port id times workers, plus
+    /// worker, plus 1; fill rings come behind those of all ports there may be. ifindex: the port's netdev, of a fill
+    /// ring the collector's transmit end; left out while there is none. napi-id: the worker, from 0. inflight: frames
+    /// that the ring holds, with packets in them in an RX ring, posted for the kernel in a fill ring. inflight-mem:
+    /// their bytes.
+    PagePoolGet(Json),
     /// Show the switch as a whole
     #[command(subcommand)]
     Eswitch(EswitchCommand),
@@ -238,6 +250,11 @@ pub enum PoolCommand {
     Show(Json),
     /// Change how much of it a port may hold
     Set(PoolSetArgs),
+    /// Snapshots of what ports hold and held at most, as devlink-sb takes them
+    #[command(subcommand)]
+    Occupancy(OccupancyCommand),
+    /// Say how much memory a configuration takes, before it is started
+    Estimate(EstimateArgs),
 }
 
 /// Arguments of `pool set`.

@@ -2,6 +2,7 @@
 
 mod fdb;
 mod generate;
+mod observe;
 mod pool;
 mod port;
 mod rxq;
@@ -54,6 +55,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Fdb(command) => fdb::run(&client, command),
         Command::Stats(args) => show::stats(&client, &args),
         Command::Pool(command) => pool::run(&client, &command),
+        Command::PagePoolGet(json) => observe::page_pools(&client, json),
         Command::Eswitch(command) => show::eswitch(&client, &command),
         Command::Rxq(command) => rxq::run(&client, &command),
         Command::Doctor(json) => show::doctor(json),

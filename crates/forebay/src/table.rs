@@ -1,5 +1,7 @@
 //! Tables for people: columns side by side, no borders, numbers to the right.
 
+mod observe;
+
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use forebay_control::PortCounters;
 use forebay_control::doctor::{Answer, Check, DoctorReport, Severity};
@@ -9,6 +11,8 @@ use forebay_control::pool::PoolShow;
 use forebay_control::port::PortShow;
 use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
+
+pub(crate) use observe::{estimate, occupancy, page_pools};
 
 /// A table under construction; `>` before a heading puts its column to the right.
 struct Grid {

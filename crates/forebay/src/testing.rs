@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
+use forebay_control::occupancy::{ClearmaxReply, Occupancy, PoolOccupancy, PortOccupancy};
+use forebay_control::page_pool::{PagePool, PagePoolIds};
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{
     AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
@@ -28,6 +30,7 @@ struct State {
     entries: BTreeMap<(Vid, MacAddr), FdbEntry>,
     appeared: BTreeSet<String>,
     settings: Option<Settings>,
+    occupancy: Option<PoolOccupancy>,
 }
 
 impl MemorySwitch {
@@ -232,6 +235,53 @@ impl SwitchControl for MemorySwitch {
             reserve: reserve.unwrap_or_default(),
             ..PoolPort::default()
         })
+    }
+
+    /// Every port holds as many frames as its number says, and once held two more.
+    fn occupancy_snapshot(&self) -> PoolOccupancy {
+        let mut state = self.state();
+        let of = |port: &PortShow| {
+            let held = u64::from(port.id.0);
+            PortOccupancy::new(Occupancy::of_frames(held, held + 2, 2048))
+        };
+        let occupancy = state.ports.values().map(|port| (port.name.clone(), of(port))).collect();
+        state.occupancy.insert(PoolOccupancy { occupancy }).clone()
+    }
+
+    fn occupancy_show(&self, port: Option<&str>) -> Result<PoolOccupancy, ApiError> {
+        let none = || ApiError::new(ErrorCode::NoSnapshot, "there is no snapshot yet");
+        let mut shown = self.state().occupancy.clone().ok_or_else(none)?;
+        shown.occupancy.retain(|name, _| port.is_none_or(|port| port == name));
+        Ok(shown)
+    }
+
+    fn occupancy_clearmax(&self, port: Option<&str>) -> Result<ClearmaxReply, ApiError> {
+        let state = self.state();
+        let cleared = match port {
+            Some(name) => vec![state.ports[&state.id_of(name)?].name.clone()],
+            None => state.ports.values().map(|port| port.name.clone()).collect(),
+        };
+        Ok(ClearmaxReply { cleared })
+    }
+
+    fn page_pools(&self) -> Vec<PagePool> {
+        let ids = PagePoolIds { max_ports: 4096, workers: 1 };
+        let fill = PagePool {
+            id: ids.fill_ring(0),
+            ifindex: None,
+            napi_id: 0,
+            inflight: 4096,
+            inflight_mem: 8 << 20,
+        };
+        let state = self.state();
+        let rings = state.ports.values().map(|port| PagePool {
+            id: ids.rx_ring(port.id, 0),
+            ifindex: port.ifindex,
+            napi_id: 0,
+            inflight: port.id.0.into(),
+            inflight_mem: u64::from(port.id.0) * 2048,
+        });
+        rings.chain([fill]).collect()
     }
 
     fn eswitch(&self) -> EswitchShow {

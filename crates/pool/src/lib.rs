@@ -13,6 +13,7 @@ mod frame;
 mod ledger;
 mod magazine;
 mod store;
+mod sync;
 
 pub use arena::{Arena, ArenaError, FrameSize};
 pub use burst::{Burst, MAX_SEGMENTS_PER_PACKET, PacketSegments, Segment};

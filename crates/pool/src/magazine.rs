@@ -69,6 +69,9 @@ impl Drop for Magazine {
 }
 
 #[cfg(test)]
+mod model;
+
+#[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
 

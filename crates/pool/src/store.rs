@@ -1,8 +1,7 @@
 //! The shared store of free frames.
 
-use crossbeam_queue::ArrayQueue;
-
 use crate::Frame;
+use crate::sync::ArrayQueue;
 
 /// All free frames of one arena that no worker holds; lock-free and bounded by the arena's size.
 ///

@@ -7,6 +7,8 @@ mod fdb;
 mod housekeeper;
 mod modes;
 mod netdevs;
+mod occupancy;
+mod page_pools;
 mod port;
 mod ports;
 mod resize;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 
 use forebay_control::config::{Config, PoolConfig, Settings};
 use forebay_control::eswitch::{EswitchSet, SpoolMode};
+use forebay_control::occupancy::PoolOccupancy;
 use forebay_control::pool::PoolPolicy;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
@@ -66,6 +69,8 @@ pub(crate) struct Control {
     next_id: u32,
     retired: Retired,
     max_ports: u32,
+    /// The last snapshot.
+    occupancy: Option<PoolOccupancy>,
 }
 
 impl Control {
@@ -95,6 +100,7 @@ impl Control {
             next_id: 0,
             retired: Retired::default(),
             max_ports: config.switch.max_ports,
+            occupancy: None,
         };
         control.apply_policy();
         control.eswitch_set(EswitchSet { spool_mode: Some(config.switch.spool_mode) })?;

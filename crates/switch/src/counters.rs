@@ -111,15 +111,131 @@ pub(crate) struct WorkerCell {
 #[derive(Debug, Default)]
 pub(crate) struct RingGauge {
     pub(crate) used: Counter,
-    pub(crate) max: Counter,
+    /// By the ring's worker.
+    polled: Watermark,
+    /// By the control thread, which looks at the account between polls.
+    looked: Watermark,
+    /// How often the watermarks were cleared; the control thread writes it.
+    clears: Counter,
 }
 
 impl RingGauge {
+    /// Sets what the ring holds; only its worker may.
     #[inline]
     pub(crate) fn set(&self, frames: u64) {
         self.used.set(frames);
-        if frames > self.max.get() {
-            self.max.set(frames);
+        self.polled.raise(frames, self.clears.get());
+    }
+
+    /// Counts what the ring's account says into the watermark; only the control thread may.
+    pub(crate) fn look(&self, frames: u64) {
+        self.looked.raise(frames, self.clears.get());
+    }
+
+    /// Begins the watermark anew, with what is held now; only the control thread may.
+    pub(crate) fn clear_max(&self) {
+        self.clears.add(1);
+    }
+
+    /// The most frames that were seen since the watermark was cleared; for the control thread.
+    pub(crate) fn max(&self) -> u64 {
+        let clears = self.clears.get();
+        // Where nobody has looked since, the most is what was there at the last look.
+        let polled = self.polled.since(clears).unwrap_or_else(|| self.used.get());
+        polled.max(self.looked.since(clears).unwrap_or(0))
+    }
+}
+
+/// The most since a clearing. One party raises it; whoever clears does not write to it, but counts clearings, and a
+/// mark of an earlier one does not count any more. Mark and clearing share a word, so that they are never torn apart.
+///
+/// ```text
+///  63           32 31            0
+/// ┌───────────────┬───────────────┐
+/// │   clearings   │    frames     │
+/// └───────────────┴───────────────┘
+/// ```
+#[derive(Debug, Default)]
+struct Watermark(Counter);
+
+impl Watermark {
+    /// Only its one writer may. `clears` is what the writer has read, and may be behind by now.
+    #[inline]
+    fn raise(&self, frames: u64, clears: u64) {
+        let mark = clears << 32 | frames.min(u32::MAX.into());
+        let before = self.0.get();
+        if mark > before || mark >> 32 != before >> 32 {
+            self.0.set(mark);
         }
+    }
+
+    /// The mark, if it is of clearing `clears`.
+    fn since(&self, clears: u64) -> Option<u64> {
+        let mark = self.0.get();
+        (mark >> 32 == clears & u64::from(u32::MAX)).then_some(mark & u64::from(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watermark_keeps_the_most_and_begins_anew_when_cleared() {
+        let gauge = RingGauge::default();
+        for frames in [3, 90, 7, 0] {
+            gauge.set(frames);
+        }
+        assert_eq!((gauge.used.get(), gauge.max()), (0, 90));
+        gauge.clear_max();
+        assert_eq!(gauge.max(), 0);
+        gauge.set(5);
+        gauge.set(0);
+        assert_eq!(gauge.max(), 5);
+    }
+
+    #[test]
+    fn what_is_held_when_a_watermark_is_cleared_is_its_beginning() {
+        let gauge = RingGauge::default();
+        gauge.set(90);
+        gauge.set(40);
+        gauge.clear_max();
+        assert_eq!(gauge.max(), 40, "before the worker looks again");
+        gauge.set(0);
+        assert_eq!(gauge.max(), 0, "the worker found it empty");
+    }
+
+    #[test]
+    fn a_worker_that_is_late_does_not_bring_the_old_mark_back() {
+        let gauge = RingGauge::default();
+        let clears = gauge.clears.get();
+        gauge.set(0);
+        gauge.clear_max();
+        // It read the number of clearings before, and writes after.
+        gauge.polled.raise(500, clears);
+        assert_eq!(gauge.max(), 0);
+        gauge.set(4);
+        assert_eq!(gauge.max(), 4);
+    }
+
+    #[test]
+    fn what_was_seen_between_polls_counts_too() {
+        let gauge = RingGauge::default();
+        gauge.set(4);
+        gauge.look(11);
+        assert_eq!(gauge.max(), 11);
+        gauge.clear_max();
+        assert_eq!(gauge.max(), 4);
+    }
+
+    #[test]
+    fn the_number_of_clearings_may_wrap() {
+        let gauge = RingGauge::default();
+        gauge.clears.set(u32::MAX.into());
+        gauge.set(9);
+        assert_eq!(gauge.max(), 9);
+        gauge.clear_max();
+        gauge.set(2);
+        assert_eq!(gauge.max(), 2);
     }
 }

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use forebay_control::memory::fill_entries;
 use forebay_kernel::Datapath;
 use forebay_policy::Refill;
 use forebay_pool::{Arena, FrameSize, Magazine, Pool};
@@ -16,9 +17,6 @@ use crate::SwitchError;
 use crate::collector::{Collector, CollectorPair};
 use crate::counters::Counter;
 use crate::worker::Supply;
-
-/// Entries of a collector queue's fill ring at most: what the kernel may receive while a worker is away.
-const FILL_ENTRIES: u32 = 4096;
 
 /// Packet memory and its free frames.
 #[derive(Clone)]
@@ -100,10 +98,4 @@ impl Generation {
 /// Frames that ports may hold of so many, with so many queues.
 pub(crate) fn shared_frames(frames: u32, queues: u32) -> u32 {
     frames.saturating_sub(queues * (fill_entries(frames, queues) + Magazine::FRAMES))
-}
-
-/// Fill rings together take at most half of the frames, so that RX rings have the other half.
-fn fill_entries(frames: u32, queues: u32) -> u32 {
-    let share = (frames / 2 / queues).max(64);
-    (1 << share.ilog2()).min(FILL_ENTRIES)
 }

@@ -9,6 +9,8 @@ use arc_swap::ArcSwap;
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
+use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
@@ -188,6 +190,22 @@ impl SwitchControl for Switch {
 
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError> {
         self.control().rxq_set_collector(change)
+    }
+
+    fn occupancy_snapshot(&self) -> PoolOccupancy {
+        self.control().occupancy_snapshot()
+    }
+
+    fn occupancy_show(&self, port: Option<&str>) -> Result<PoolOccupancy, ApiError> {
+        self.control().occupancy_show(port)
+    }
+
+    fn occupancy_clearmax(&self, port: Option<&str>) -> Result<ClearmaxReply, ApiError> {
+        self.control().occupancy_clearmax(port)
+    }
+
+    fn page_pools(&self) -> Vec<PagePool> {
+        self.control().page_pools()
     }
 
     fn eswitch(&self) -> EswitchShow {

@@ -279,6 +279,41 @@ fn silent_clients_hold_the_others_up_only_until_their_time_is_over() {
 }
 
 #[test]
+fn occupancy_is_shown_after_a_snapshot_in_devlinks_shape() {
+    let served = Served::new();
+    served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"},{"netdev":"b"}]}"#);
+    let (status, error) = served.ask("GET", "/v1/pool/occupancy", "");
+    assert_eq!((status, &error["code"]), (404, &json!("no-snapshot")));
+    assert_eq!(served.ask("POST", "/v1/pool/occupancy/snapshot", "").0, 200);
+    let (_, shown) = served.ask("GET", "/v1/pool/occupancy?port=b", "");
+    let held = json!({"current": 2048, "max": 6144, "current_frames": 1, "max_frames": 3});
+    assert_eq!(shown, json!({"occupancy": {"b": {"pool": {"0": held}}}}));
+    let (status, error) = served.ask("GET", "/v1/pool/occupancy?prot=b", "");
+    assert_eq!((status, &error["code"]), (422, &json!("invalid-value")));
+}
+
+#[test]
+fn watermarks_are_cleared_all_or_one() {
+    let served = Served::new();
+    served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"},{"netdev":"b"}]}"#);
+    let clear = |body: &str| served.ask("POST", "/v1/pool/occupancy/clearmax", body);
+    assert_eq!(clear("{}").1, json!({"cleared": ["a", "b"]}));
+    assert_eq!(clear(r#"{"port":"b"}"#).1, json!({"cleared": ["b"]}));
+    assert_eq!(clear(r#"{"port":"c"}"#).1["code"], "no-such-port");
+    assert_eq!(clear(r#"{"prot":"b"}"#).1["code"], "unknown-field");
+}
+
+#[test]
+fn rings_have_the_attributes_of_page_pools() {
+    let served = Served::new();
+    served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"}]}"#);
+    let (_, rings) = served.ask("GET", "/v1/page-pools", "");
+    let ring = json!({"id": 1, "ifindex": 10, "napi-id": 0, "inflight": 0, "inflight-mem": 0});
+    let fill = json!({"id": 4097, "napi-id": 0, "inflight": 4096, "inflight-mem": 8 << 20});
+    assert_eq!(rings, json!([ring, fill]));
+}
+
+#[test]
 fn metrics_have_every_counter_of_every_port() {
     let served = Served::new();
     served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"}]}"#);

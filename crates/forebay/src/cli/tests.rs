@@ -48,6 +48,9 @@ fn wrong_usage_ends_with_status_2() {
         "forebay run --cpus 0-99999999",
         "forebay run --log-level loud",
         "forebay run --check",
+        "forebay pool estimate",
+        "forebay pool estimate --ports 1 --mode shared",
+        "forebay pool occupancy clearmax a b",
         "forebay juggle",
     ] {
         let error = parse(line).expect_err(line);

@@ -3,7 +3,7 @@
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow, PoolThreshold};
 use hyper::Method;
 
-use super::Outcome;
+use super::{Outcome, observe};
 use crate::cli::{PoolCommand, PoolSetArgs};
 use crate::client::{Client, segment};
 use crate::output::{print, print_as};
@@ -20,6 +20,8 @@ pub(super) fn run(client: &Client, command: &PoolCommand) -> Outcome {
             Some(name) => set_port(client, name, args),
             None => set(client, args),
         },
+        PoolCommand::Occupancy(command) => observe::occupancy(client, command),
+        PoolCommand::Estimate(args) => observe::estimate(args),
     }
 }
 

@@ -1,3 +1,4 @@
+use clap::Parser as _;
 use forebay_control::fdb::FdbKind;
 use forebay_control::pool::{PoolPort, PoolThreshold};
 use forebay_control::port::{PortAdd, PortSpec, PortState};
@@ -111,4 +112,23 @@ fn the_doctor_ends_with_what_to_do() {
         check("huge pages", missing(None), Severity::Info, "Not worth the trouble."),
         check("veth netdevs", unknown, Severity::Required, "Run as root."),
     ])));
+}
+
+#[test]
+fn occupancy_is_current_and_max() {
+    insta::assert_snapshot!(occupancy(&switch().occupancy_snapshot()));
+}
+
+#[test]
+fn rings_are_one_line_each() {
+    insta::assert_snapshot!(page_pools(&switch().page_pools()));
+}
+
+#[test]
+fn an_estimate_is_its_sums_and_what_they_consist_of() {
+    let cli = crate::cli::Cli::try_parse_from(["forebay", "pool", "estimate", "--ports", "1000"]).unwrap();
+    let crate::cli::Command::Pool(crate::cli::PoolCommand::Estimate(args)) = cli.command else {
+        panic!("not an estimate")
+    };
+    insta::assert_snapshot!(estimate(&args.wish().estimate().unwrap()));
 }

@@ -112,7 +112,7 @@ impl Port {
 
     /// Most frames that lay there at once.
     pub(super) fn max(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.gauge.max.get()).sum()
+        self.rings.iter().map(|ring| ring.gauge.max()).sum()
     }
 
     pub(super) fn show(&self, counters: PortCounters) -> PortShow {

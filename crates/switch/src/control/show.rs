@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use forebay_control::ApiError;
 use forebay_control::eswitch::EswitchShow;
+use forebay_control::memory::{MemoryOwner, Setup};
 use forebay_control::pool::PoolShow;
-use forebay_control::port::PortShow;
+use forebay_control::port::{AttachKind, PortShow};
 use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
 
 use forebay_xsk::Statistics;
@@ -217,18 +218,25 @@ impl Control {
         collector.chain(rings.filter_map(|ring| ring.supply.as_ref()))
     }
 
-    /// What the kernel allocates for the pool and the rings, by its own formulas (net/xdp/xsk_buff_pool.c and
-    /// xsk_queue.h, Linux 6.12): 128 bytes a frame for each bound queue, rings in whole pages, a socket 1.4 KB.
+    /// What the kernel allocates for what is bound and attached now, by the formula of `forebay pool estimate`. Rings of
+    /// different depths count as so many of their average.
     fn kernel_bytes(&self) -> u64 {
-        let frames =
-            self.generation.as_ref().map_or(0, |generation| u64::from(generation.stock.pool.total()));
-        let queues = self.workers.len() as u64;
-        let rings = self.ports.values().flat_map(|port| &port.rings).chain(&self.shared_rings);
-        let rings: u64 =
-            rings.map(|ring| (320 + 16 * u64::from(ring.depth)).next_multiple_of(4096) + 1400).sum();
-        let counters = u64::from(self.max_ports) * 64;
-        let accounts = u64::from(self.max_ports) * queues * 128;
-        queues * 128 * frames + rings + counters + accounts
+        let Some(generation) = &self.generation else { return 0 };
+        let attached = |kind| self.ports.values().filter(|port| port.kind == kind).count() as u32;
+        let rings = || self.ports.values().flat_map(|port| &port.rings).chain(&self.shared_rings);
+        let depths: u32 = rings().map(|ring| ring.depth).sum();
+        let setup = Setup {
+            spool_mode: self.mode,
+            tcx_ports: attached(AttachKind::Tcx),
+            xdp_ports: attached(AttachKind::Xdp),
+            rings: rings().count() as u32,
+            depth: depths.checked_div(rings().count() as u32).unwrap_or(self.rxq.depth),
+            workers: self.workers.len() as u32,
+            frames: generation.stock.pool.total(),
+            frame_size: self.frame_bytes(),
+            max_ports: self.max_ports,
+        };
+        setup.bytes_of(MemoryOwner::Kernel)
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_ring_is_listed_once() {
         let mut ready = ready();
-        [1, 2, 1].map(|slot| ready.wake(Slot(slot)));
+        [1, 2, 1].into_iter().for_each(|slot| ready.wake(Slot(slot)));
         ready.again(Slot(2));
         assert_eq!(order(&mut ready, 9), [1, 2]);
     }
@@ -168,8 +168,8 @@ mod tests {
     #[test]
     fn whoever_was_quiet_goes_before_whoever_has_more() {
         let mut ready = ready();
-        [1, 2].map(|slot| ready.again(Slot(slot)));
-        [3, 4].map(|slot| ready.wake(Slot(slot)));
+        [1, 2].into_iter().for_each(|slot| ready.again(Slot(slot)));
+        [3, 4].into_iter().for_each(|slot| ready.wake(Slot(slot)));
         assert_eq!(order(&mut ready, 9), [3, 4, 1, 2]);
     }
 

@@ -1,0 +1,47 @@
+//! `forebay pool occupancy`, `pool estimate`, `page-pool-get`
+
+use forebay_control::occupancy::{ClearmaxReply, OccupancySelect, PoolOccupancy};
+use forebay_control::page_pool::PagePool;
+use hyper::Method;
+
+use super::{Failure, Outcome};
+use crate::cli::{EstimateArgs, Json, OccupancyCommand};
+use crate::client::{Client, segment};
+use crate::output::{print, print_as};
+use crate::table;
+
+pub(super) fn occupancy(client: &Client, command: &OccupancyCommand) -> Outcome {
+    match command {
+        OccupancyCommand::Snapshot => {
+            let path = "/v1/pool/occupancy/snapshot";
+            let taken: PoolOccupancy = client.send(Method::POST, path, &OccupancySelect::default())?;
+            print(&format!("snapshot of {} ports taken", taken.occupancy.len()));
+        }
+        OccupancyCommand::Show { port, json } => {
+            // One segment of a path is encoded as a value of a query is.
+            let query = port.as_ref().map(|port| format!("?port={}", segment(port)));
+            let path = format!("/v1/pool/occupancy{}", query.unwrap_or_default());
+            let shown: PoolOccupancy = client.get(&path)?;
+            print_as(json.json, &shown, table::occupancy);
+        }
+        OccupancyCommand::Clearmax { port } => {
+            let select = OccupancySelect { port: port.clone() };
+            let reply: ClearmaxReply = client.send(Method::POST, "/v1/pool/occupancy/clearmax", &select)?;
+            print(&format!("watermarks of {} ports cleared", reply.cleared.len()));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn page_pools(client: &Client, json: Json) -> Outcome {
+    let rings: Vec<PagePool> = client.get("/v1/page-pools")?;
+    print_as(json.json, &rings, |rings| table::page_pools(rings));
+    Ok(())
+}
+
+/// Needs no daemon.
+pub(super) fn estimate(args: &EstimateArgs) -> Outcome {
+    let estimate = args.wish().estimate().map_err(Failure::Usage)?;
+    print_as(args.json.json, &estimate, table::estimate);
+    Ok(())
+}

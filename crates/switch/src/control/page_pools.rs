@@ -1,0 +1,57 @@
+//! Every ring that holds frames, as the netdev netlink family lists page pools.
+
+use forebay_control::IfIndex;
+use forebay_control::page_pool::{PagePool, PagePoolIds};
+
+use super::Control;
+use super::port::{Port, Ring};
+use crate::generation::{Generation, SupplyGauge};
+
+impl Control {
+    /// The RX rings of all ports, then the workers' fill rings, then rings that ports share.
+    pub(crate) fn page_pools(&self) -> Vec<PagePool> {
+        let rx = self.ports.values().flat_map(|port| port.rings.iter().map(|ring| self.rx_ring(port, ring)));
+        let fill = self.generation.iter().flat_map(|generation| self.fill_rings(generation));
+        let shared = self.shared_rings.iter().map(|ring| self.shared_ring(ring));
+        rx.chain(fill).chain(shared).collect()
+    }
+
+    fn rx_ring(&self, port: &Port, ring: &Ring) -> PagePool {
+        let worker = ring.worker as u32;
+        let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
+        let posted = ring.supply.as_ref().map_or(0, SupplyGauge::posted);
+        let id = self.page_pool_ids().rx_ring(port.id, worker);
+        self.page_pool(id, ifindex, worker, ring.account.used() + posted)
+    }
+
+    fn fill_rings(&self, generation: &Generation) -> Vec<PagePool> {
+        let ifindex = Some(generation.collector.pair.ends.transmit_ifindex);
+        let ids = self.page_pool_ids();
+        let gauges = (0..).zip(&generation.gauges);
+        gauges
+            .map(|(worker, gauge)| self.page_pool(ids.fill_ring(worker), ifindex, worker, gauge.posted()))
+            .collect()
+    }
+
+    fn shared_ring(&self, ring: &Ring) -> PagePool {
+        let worker = ring.worker as u32;
+        let ends = self.generation.as_ref().map(|generation| generation.collector.pair.ends);
+        let id = self.page_pool_ids().shared_ring(worker);
+        self.page_pool(id, ends.map(|ends| ends.transmit_ifindex), worker, ring.account.used())
+    }
+
+    fn page_pool(&self, id: u32, ifindex: Option<u32>, napi_id: u32, inflight: u64) -> PagePool {
+        let frame_bytes = u64::from(self.frame_bytes());
+        PagePool {
+            id,
+            ifindex: ifindex.map(IfIndex),
+            napi_id,
+            inflight,
+            inflight_mem: inflight * frame_bytes,
+        }
+    }
+
+    fn page_pool_ids(&self) -> PagePoolIds {
+        PagePoolIds { max_ports: self.max_ports, workers: self.workers.len() as u32 }
+    }
+}
