@@ -17,6 +17,7 @@ mod hostile;
 mod mixed;
 mod mtu;
 mod netdev;
+mod observe;
 mod pool;
 mod scale;
 mod services;
@@ -37,6 +38,7 @@ fn main() {
     transmit::register(&mut suite);
     hostile::register(&mut suite);
     pool::register(&mut suite);
+    observe::register(&mut suite);
     netdev::register(&mut suite);
     scale::register(&mut suite);
     faults::register(&mut suite);
