@@ -18,6 +18,7 @@ mod mixed;
 mod modes;
 mod mtu;
 mod netdev;
+mod observe;
 mod pool;
 mod scale;
 mod services;
@@ -39,6 +40,7 @@ fn main() {
     transmit::register(&mut suite);
     hostile::register(&mut suite);
     pool::register(&mut suite);
+    observe::register(&mut suite);
     netdev::register(&mut suite);
     scale::register(&mut suite);
     faults::register(&mut suite);

@@ -38,15 +38,18 @@ pub fn register(suite: &mut Suite) {
 }
 
 /// Silent hosts on a small pool; the switch knows the last one's station.
-struct Crowd {
-    bed: Bed,
-    hosts: Vec<Host>,
+pub struct Crowd {
+    /// The bed they are in.
+    pub bed: Bed,
+    /// The hosts.
+    pub hosts: Vec<Host>,
     wire: Wire,
     /// Frames they share.
     shared: u64,
 }
 
-fn crowd(subject: Subject, count: usize) -> std::result::Result<Crowd, Box<dyn std::error::Error>> {
+/// So many of them.
+pub fn crowd(subject: Subject, count: usize) -> std::result::Result<Crowd, Box<dyn std::error::Error>> {
     let mut bed = Bed::with_config(subject, SMALL_POOL)?;
     let hosts = bed.lab.hosts(count, subject.kind())?;
     bed.attach(&hosts)?;
@@ -58,7 +61,7 @@ fn crowd(subject: Subject, count: usize) -> std::result::Result<Crowd, Box<dyn s
 }
 
 /// Lets hosts send to the last one in turn, `each` frames each, while the switch stands still.
-fn saturate(crowd: &mut Crowd, senders: &[usize], each: u64) -> Result<Oracle> {
+pub fn saturate(crowd: &mut Crowd, senders: &[usize], each: u64) -> Result<Oracle> {
     let Crowd { bed, hosts, wire, .. } = crowd;
     let pid = bed.forebay().daemon().pid();
     let senders = frames_from(hosts, wire, senders);

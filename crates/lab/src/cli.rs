@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
-use crate::{demo, interrupt, soak};
+use crate::{demo, estimate, interrupt, soak};
 
 /// Hosts in network namespaces around a switch, with real traffic. Needs root, and leaves nothing behind.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Measure Forebay, the kernel bridge and Open vSwitch in turn
     Bench(bench::BenchOptions),
+    /// Compare what `forebay pool estimate` says with what a daemon with so many ports takes
+    Estimate(estimate::EstimateArgs),
     /// Mixed traffic while ports come and go and the daemon is killed; looks for what is lost or left behind
     Soak(soak::SoakArgs),
     /// Remove what a killed lab left behind
@@ -34,6 +36,7 @@ impl Cli {
         match self.command {
             Command::Demo(args) => with_interrupt(|interrupt| demo::run(&args, interrupt)),
             Command::Bench(args) => with_interrupt(|_| bench::run(&args).map(|()| ExitCode::SUCCESS)),
+            Command::Estimate(args) => with_interrupt(|_| estimate::run(&args)),
             Command::Soak(args) => with_interrupt(|interrupt| soak::run(&args, interrupt)),
             Command::Clean => clean_up(),
         }

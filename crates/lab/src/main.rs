@@ -9,6 +9,7 @@ use clap::Parser;
 
 mod cli;
 mod demo;
+mod estimate;
 mod interrupt;
 mod soak;
 

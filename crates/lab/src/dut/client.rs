@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::fdb::FdbEntry;
+use forebay_control::memory::Estimate;
+use forebay_control::occupancy::PoolOccupancy;
+use forebay_control::page_pool::PagePool;
 use forebay_control::pool::PoolShow;
 use forebay_control::port::{Attach, PortShow, PortSpec, PortState};
 use forebay_control::stats::{StatsCheck, StatsShow};
@@ -148,6 +151,31 @@ impl Client {
     /// As [`Client::json`].
     pub fn pool(&self) -> Result<PoolShow> {
         self.json(&["pool", "show"])
+    }
+
+    /// A snapshot of the pool's occupancy, taken now.
+    ///
+    /// # Errors
+    /// As [`Client::json`].
+    pub fn occupancy(&self) -> Result<PoolOccupancy> {
+        self.ok(&["pool", "occupancy", "snapshot"])?;
+        self.json(&["pool", "occupancy", "show"])
+    }
+
+    /// Every ring that holds frames.
+    ///
+    /// # Errors
+    /// As [`Client::json`].
+    pub fn page_pools(&self) -> Result<Vec<PagePool>> {
+        self.json(&["page-pool-get"])
+    }
+
+    /// What a configuration would cost; asks the program, not the daemon.
+    ///
+    /// # Errors
+    /// As [`Client::json`].
+    pub fn estimate(&self, args: &[&str]) -> Result<Estimate> {
+        self.json(&[&["pool", "estimate"], args].concat())
     }
 
     /// The switch.

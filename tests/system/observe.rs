@@ -1,0 +1,105 @@
+//! What the switch says of its memory: occupancy, rings, and what it costs.
+
+use std::collections::BTreeSet;
+
+use forebay_control::occupancy::Occupancy;
+use forebay_lab::PortKind;
+use forebay_lab::dut::Client;
+
+use crate::bed::Bed;
+use crate::harness::{Outcome, Subject, Suite};
+use crate::pool::{crowd, saturate};
+
+const FRAME: u64 = 2048;
+const WORKERS: u32 = 2;
+
+pub fn register(suite: &mut Suite) {
+    suite.on_forebay("a_snapshot_has_what_ports_held_at_most_until_it_is_cleared", occupancy);
+    suite.once("occupancy_of_what_is_not_there_is_refused", occupancy_refused);
+    suite.on_forebay("every_ring_is_listed_once_with_the_frames_it_holds", page_pools);
+    suite.on_forebay("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
+}
+
+/// Frames a port holds and held at most, in a snapshot taken now.
+fn held(client: &Client, port: &str) -> Result<Occupancy, Box<dyn std::error::Error>> {
+    let snapshot = client.occupancy()?;
+    let found = snapshot.occupancy.get(port).ok_or_else(|| format!("no {port} in {snapshot:?}"))?;
+    Ok(found.of_pool())
+}
+
+fn occupancy(subject: Subject) -> Outcome {
+    let mut crowd = crowd(subject, 3)?;
+    let client = crowd.bed.client();
+    client.ok(&["pool", "occupancy", "clearmax"])?;
+    let nothing = Occupancy::default();
+    assert_eq!(held(&client, "h1")?, nothing, "after a quiet moment");
+
+    let _ = saturate(&mut crowd, &[0], 100)?;
+    let at_most = |frames: u64| Occupancy { max: frames * FRAME, max_frames: frames, ..nothing };
+    assert_eq!(held(&client, "h1")?, at_most(100));
+    let _ = saturate(&mut crowd, &[0], 30)?;
+    let _ = saturate(&mut crowd, &[1], 50)?;
+    assert_eq!(held(&client, "h1")?, at_most(100), "a smaller burst leaves the watermark");
+    assert_eq!(held(&client, "h2")?, at_most(50));
+
+    client.ok(&["pool", "occupancy", "clearmax", "h1"])?;
+    let kept: serde_json::Value = client.json(&["pool", "occupancy", "show", "h1"])?;
+    assert_eq!(kept["occupancy"]["h1"]["pool"]["0"]["max"], 100 * FRAME, "a snapshot stays what it was");
+    assert_eq!(held(&client, "h1")?, nothing);
+    assert_eq!(held(&client, "h2")?, at_most(50), "it was not asked to be cleared");
+    let _ = saturate(&mut crowd, &[0], 20)?;
+    assert_eq!(held(&client, "h1")?, at_most(20), "the watermark begins anew");
+    Ok(())
+}
+
+fn occupancy_refused() -> Outcome {
+    let (mut bed, _hosts) = Bed::with_hosts(Subject::Forebay(PortKind::VethTcx), 2)?;
+    let client = bed.client();
+    let refused = |args: &[&str], said: &str| -> Outcome {
+        let finished = client.call(&[&["pool", "occupancy"], args].concat())?;
+        assert!(!finished.status.success() && finished.stderr.contains(said), "{args:?}: {finished:?}");
+        Ok(())
+    };
+    refused(&["show"], "no snapshot yet")?;
+    client.ok(&["pool", "occupancy", "snapshot"])?;
+    refused(&["show", "h9"], "no port `h9`")?;
+    refused(&["clearmax", "h9"], "no port `h9`")?;
+    client.ok(&["pool", "occupancy", "show", "h2"])?;
+    Ok(())
+}
+
+fn page_pools(subject: Subject) -> Outcome {
+    let mut bed = Bed::with_config(subject, &format!("[switch]\nworkers = {WORKERS}\nmax_ports = 16\n"))?;
+    let hosts = bed.lab.hosts(3, subject.kind())?;
+    bed.attach(&hosts)?;
+    let client = bed.client();
+    let (ports, pools) = (client.ports()?, client.page_pools()?);
+    let ids: BTreeSet<u32> = pools.iter().map(|pool| pool.id).collect();
+    assert_eq!(ids.len(), pools.len(), "{pools:?}");
+    let (rx, fill): (Vec<_>, Vec<_>) = pools.iter().partition(|pool| pool.id <= 16 * WORKERS);
+    for port in &ports {
+        let of_port: Vec<u32> =
+            rx.iter().filter(|pool| pool.ifindex == port.ifindex).map(|pool| pool.napi_id).collect();
+        assert_eq!(of_port, port.worker, "rings of {}: {pools:?}", port.name);
+    }
+    assert_eq!(rx.len(), ports.iter().map(|port| port.worker.len()).sum::<usize>(), "{pools:?}");
+    assert!(rx.iter().all(|pool| pool.inflight == 0), "quiet ports hold nothing: {pools:?}");
+    assert_eq!(fill.iter().map(|pool| pool.napi_id).collect::<Vec<_>>(), [0, 1]);
+    let posted: u64 = fill.iter().map(|pool| pool.inflight).sum();
+    assert_eq!(posted, client.pool()?.frames_posted, "{pools:?}");
+    assert!(posted > 0 && fill.iter().all(|pool| pool.inflight_mem == pool.inflight * FRAME), "{pools:?}");
+    Ok(())
+}
+
+fn kernel_bytes(subject: Subject) -> Outcome {
+    const PORTS: usize = 3;
+    let mut bed = Bed::with_config(subject, &format!("[switch]\nworkers = {WORKERS}\n"))?;
+    let hosts = bed.lab.hosts(PORTS, subject.kind())?;
+    bed.attach(&hosts)?;
+    let client = bed.client();
+    let attach = if subject.kind() == PortKind::VethXdp { "xdp" } else { "tcx" };
+    let (ports, workers) = (PORTS.to_string(), WORKERS.to_string());
+    let asked = ["--ports", &ports, "--workers", &workers, "--attach", attach];
+    assert_eq!(client.pool()?.kernel_bytes, client.estimate(&asked)?.kernel_bytes);
+    Ok(())
+}
