@@ -24,6 +24,7 @@ pub mod clean;
 pub mod command;
 pub mod dut;
 pub mod error;
+pub mod experiment;
 pub mod frame;
 pub mod host;
 pub mod lab;
