@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use forebay_lab::experiment::thousand;
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -24,6 +25,8 @@ enum Command {
     Bench(bench::BenchOptions),
     /// Mixed traffic while ports come and go and the daemon is killed; looks for what is lost or left behind
     Soak(soak::SoakArgs),
+    /// A thousand ports, or thousands, on one pool of 32 MB: memory, time to attach, idle CPU, and whether all are served
+    Thousand(thousand::Options),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -35,9 +38,15 @@ impl Cli {
             Command::Demo(args) => with_interrupt(|interrupt| demo::run(&args, interrupt)),
             Command::Bench(args) => with_interrupt(|_| bench::run(&args).map(|()| ExitCode::SUCCESS)),
             Command::Soak(args) => with_interrupt(|interrupt| soak::run(&args, interrupt)),
+            Command::Thousand(options) => experiment(|| thousand::run(&options)),
             Command::Clean => clean_up(),
         }
     }
+}
+
+/// Runs an experiment; what must hold and does not is a failure.
+fn experiment(run: impl FnOnce() -> Result<bool>) -> ExitCode {
+    with_interrupt(|_| run().map(|is_sound| if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 /// Runs a part of the lab; Ctrl-C ends it early and is no failure of its own.

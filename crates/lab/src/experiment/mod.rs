@@ -7,11 +7,18 @@
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
 
+mod published;
 mod report;
 mod setup;
+pub mod thousand;
 
 pub use report::{Cell, Chart, OutputOptions, Report, Series, Shape, Table};
 pub use setup::{Policy, Refill, Setup};
 
 /// The processor that switches; who sends a flood is on the other.
 const WORKER_CPU: usize = 1;
+
+/// Bytes as megabytes; a difference may be negative.
+fn megabytes(bytes: f64) -> f64 {
+    bytes / 1e6
+}
