@@ -11,6 +11,7 @@ mod published;
 mod report;
 mod setup;
 pub mod thousand;
+pub mod threshold;
 
 pub use report::{Cell, Chart, OutputOptions, Report, Series, Shape, Table};
 pub use setup::{Policy, Refill, Setup};
