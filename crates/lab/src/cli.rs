@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use forebay_lab::experiment::{thousand, threshold};
+use forebay_lab::experiment::{memory, thousand, threshold};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -27,6 +27,8 @@ enum Command {
     Soak(soak::SoakArgs),
     /// A thousand ports, or thousands, on one pool of 32 MB: memory, time to attach, idle CPU, and whether all are served
     Thousand(thousand::Options),
+    /// Memory of a port over depths, queues and spool modes, beside Open vSwitch
+    Memory(memory::Options),
     /// What saturated ports hold, beside the formula, and what is left for a quiet one
     Threshold(threshold::Options),
     /// Remove what a killed lab left behind
@@ -41,6 +43,7 @@ impl Cli {
             Command::Bench(args) => with_interrupt(|_| bench::run(&args).map(|()| ExitCode::SUCCESS)),
             Command::Soak(args) => with_interrupt(|interrupt| soak::run(&args, interrupt)),
             Command::Thousand(options) => experiment(|| thousand::run(&options)),
+            Command::Memory(options) => experiment(|| memory::run(&options)),
             Command::Threshold(options) => experiment(|| threshold::run(&options)),
             Command::Clean => clean_up(),
         }

@@ -7,6 +7,7 @@
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
 
+pub mod memory;
 mod published;
 mod report;
 mod setup;
@@ -22,4 +23,9 @@ const WORKER_CPU: usize = 1;
 /// Bytes as megabytes; a difference may be negative.
 fn megabytes(bytes: f64) -> f64 {
     bytes / 1e6
+}
+
+/// How much more `after` is than `before`.
+fn growth(before: u64, after: u64) -> f64 {
+    after as f64 - before as f64
 }
