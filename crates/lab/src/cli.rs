@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use forebay_lab::experiment::{memory, thousand, threshold};
+use forebay_lab::experiment::{adjustable, memory, thousand, threshold};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -29,6 +29,8 @@ enum Command {
     Thousand(thousand::Options),
     /// Memory of a port over depths, queues and spool modes, beside Open vSwitch
     Memory(memory::Options),
+    /// ab against nginx over depths, receive queues refilled statically and adaptively
+    Adjustable(adjustable::Options),
     /// What saturated ports hold, beside the formula, and what is left for a quiet one
     Threshold(threshold::Options),
     /// Remove what a killed lab left behind
@@ -44,6 +46,7 @@ impl Cli {
             Command::Soak(args) => with_interrupt(|interrupt| soak::run(&args, interrupt)),
             Command::Thousand(options) => experiment(|| thousand::run(&options)),
             Command::Memory(options) => experiment(|| memory::run(&options)),
+            Command::Adjustable(options) => experiment(|| adjustable::run(&options)),
             Command::Threshold(options) => experiment(|| threshold::run(&options)),
             Command::Clean => clean_up(),
         }

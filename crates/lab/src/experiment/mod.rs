@@ -7,6 +7,7 @@
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
 
+pub mod adjustable;
 pub mod memory;
 mod published;
 mod report;
