@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use forebay_lab::experiment::{adjustable, memory, thousand, threshold};
+use forebay_lab::experiment::{adjustable, memory, starvation, thousand, threshold};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -31,6 +31,8 @@ enum Command {
     Memory(memory::Options),
     /// ab against nginx over depths, receive queues refilled statically and adaptively
     Adjustable(adjustable::Options),
+    /// A flood on one port and what two others notice, in every spool mode
+    Starvation(starvation::Options),
     /// What saturated ports hold, beside the formula, and what is left for a quiet one
     Threshold(threshold::Options),
     /// Remove what a killed lab left behind
@@ -47,6 +49,7 @@ impl Cli {
             Command::Thousand(options) => experiment(|| thousand::run(&options)),
             Command::Memory(options) => experiment(|| memory::run(&options)),
             Command::Adjustable(options) => experiment(|| adjustable::run(&options)),
+            Command::Starvation(options) => experiment(|| starvation::run(&options)),
             Command::Threshold(options) => experiment(|| threshold::run(&options)),
             Command::Clean => clean_up(),
         }

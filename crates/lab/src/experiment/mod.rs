@@ -12,6 +12,7 @@ pub mod memory;
 mod published;
 mod report;
 mod setup;
+pub mod starvation;
 pub mod thousand;
 pub mod threshold;
 

@@ -1,6 +1,7 @@
-//! Measuring: a packet source and sink in BPF, latency, processor time, memory, and how numbers spread.
+//! Measuring: a packet source and sink in BPF, a flood, latency, processor time, memory, and how numbers spread.
 
 pub mod cpu;
+pub mod flood;
 pub mod latency;
 pub mod machine;
 pub mod memory;
