@@ -16,10 +16,12 @@ use crate::dut::{Client, Dut, Ovs};
 use crate::lab::Lab;
 use crate::measure::memory::{self, InUse};
 use crate::{LabError, Result, wait};
-use rows::{Row, Switch};
+use rows::{Prediction, Row, Switch};
 
 const QUEUES: [u32; 2] = [1, 2];
 const MODES: [SpoolMode; 3] = [SpoolMode::None, SpoolMode::Basic, SpoolMode::Spp];
+/// Frames of the collector's pool in every mode; in `none` ports do not use it, and their own memory comes on top.
+const POOL_FRAMES: u32 = 16384;
 /// Memory that the switch before leaves behind may take this long to be free again.
 const RETURN_LIMIT: Duration = Duration::from_secs(15);
 /// So near to the baseline before is as good as back.
@@ -49,7 +51,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let about = "Veths that carry nothing become ports of a switch that has just started. Memory is the kernel's (slabs, \
                  vmalloc, per-CPU, page tables, stacks) and the daemon's own. A port: what grows from the running switch \
                  without ports to the one with all, divided. The whole: what grew since before the switch was started. \
-                 Predicted: what `forebay pool estimate` says of the whole.";
+                 Predicted: what `forebay pool estimate` says.";
     let mut report = Report::begin("memory", format!("Memory of a port, {} ports", options.ports), about);
     let mut rows = Vec::new();
     let outcome = measure(options, &mut report, &mut rows);
@@ -64,7 +66,8 @@ fn measure(options: &Options, report: &mut Report, rows: &mut Vec<Row>) -> Resul
         let mut bed = Bed { lab: &lab, queues, last: InUse::settled(&[])? };
         for mode in MODES {
             for depth in &options.depths {
-                let setup = Setup { mode, workers: queues, depth: Some(*depth), ..Setup::default() };
+                let (depth, frames) = (Some(*depth), Some(POOL_FRAMES));
+                let setup = Setup { mode, workers: queues, depth, frames, ..Setup::default() };
                 rows.extend(bed.forebay(options.ports, setup, report)?);
             }
         }
@@ -154,29 +157,28 @@ fn cost(dut: &mut dyn Dut, ports: u32, before: InUse) -> Result<Cost> {
 /// Exit status of wrong usage: this program has no such verb.
 const USAGE_STATUS: i32 = 2;
 
-/// What `forebay pool estimate` says of the whole, in MB; `None` where there is no such verb.
-fn predicted(client: &Client, ports: u32, setup: &Setup, report: &mut Report) -> Result<Option<f64>> {
-    let words = [ports, setup.depth.unwrap_or_default(), setup.workers].map(|number| number.to_string());
-    let [ports, depth, workers] = words.each_ref().map(String::as_str);
+/// What `forebay pool estimate` says; `None` where there is no such verb.
+fn predicted(client: &Client, ports: u32, setup: &Setup, report: &mut Report) -> Result<Option<Prediction>> {
+    let numbers = [ports, setup.depth.unwrap_or_default(), setup.workers, POOL_FRAMES];
+    let words = numbers.map(|number| number.to_string());
+    let [ports, depth, workers, frames] = words.each_ref().map(String::as_str);
     let mode = setup.mode.name();
     let verb = ["pool", "estimate", "--ports", ports, "--depth", depth, "--mode", mode, "--workers", workers];
-    let finished = client.call(&[&verb[..], &["--json"]].concat())?;
+    let finished = client.call(&[&verb[..], &["--frames", frames, "--json"]].concat())?;
     if finished.status.code() == Some(USAGE_STATUS) {
         report.skip("predictions: this forebay has no `pool estimate` yet");
         return Ok(None);
     }
     let finished = finished.success()?;
-    let total = total_bytes(&finished.stdout);
-    total
-        .map(|bytes| Some(megabytes(bytes)))
-        .ok_or_else(|| LabError::output("`pool estimate`", finished.stdout))
+    let prediction = prediction(&finished.stdout);
+    prediction.map(Some).ok_or_else(|| LabError::output("`pool estimate`", finished.stdout))
 }
 
-/// All that a configuration takes: the sum, or what user space and the kernel take each.
-fn total_bytes(json: &str) -> Option<f64> {
+/// What a configuration takes in all, and what one more port takes.
+fn prediction(json: &str) -> Option<Prediction> {
     let value: serde_json::Value = serde_json::from_str(json).ok()?;
-    let field = |name: &str| value.get(name)?.as_f64();
-    field("total_bytes").or_else(|| Some(field("user_bytes")? + field("kernel_bytes")?))
+    let field = |name: &str| value.get(name)?.as_f64().map(megabytes);
+    Some(Prediction { whole: field("total_bytes")?, a_port: field("bytes_a_port")? })
 }
 
 #[cfg(test)]
@@ -184,9 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_is_its_sum_or_the_sum_of_its_parts() {
-        assert_eq!(total_bytes("{\"total_bytes\": 7, \"user_bytes\": 1, \"kernel_bytes\": 2}"), Some(7.0));
-        assert_eq!(total_bytes("{\"user_bytes\": 1, \"kernel_bytes\": 2}"), Some(3.0));
-        assert_eq!(total_bytes("{\"ports\": 1}"), None);
+    fn an_estimate_says_what_all_takes_and_what_one_port_takes() {
+        let json = "{\"total_bytes\": 52377768, \"bytes_a_port\": 14056, \"parts\": []}";
+        let read = prediction(json).unwrap();
+        assert_eq!((read.whole, read.a_port), (52.377768, 0.014056));
+        assert!(prediction("{\"ports\": 1}").is_none());
     }
 }

@@ -18,6 +18,13 @@ pub(super) enum Switch {
     Ovs,
 }
 
+/// What was said beforehand, in MB.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Prediction {
+    pub(super) whole: f64,
+    pub(super) a_port: f64,
+}
+
 /// One row, in MB.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
@@ -26,7 +33,7 @@ pub(super) struct Row {
     ports: u32,
     without_ports: f64,
     whole: f64,
-    predicted: Option<f64>,
+    predicted: Option<Prediction>,
 }
 
 impl Row {
@@ -36,7 +43,7 @@ impl Row {
         ports: u32,
         without_ports: f64,
         whole: f64,
-        predicted: Option<f64>,
+        predicted: Option<Prediction>,
     ) -> Row {
         Row { switch, queues, ports, without_ports, whole, predicted }
     }
@@ -61,10 +68,10 @@ impl Row {
 
     /// By how many percent the prediction is off.
     fn off_percent(&self) -> Option<f64> {
-        self.predicted.map(|predicted| 100.0 * (predicted / self.whole - 1.0))
+        self.predicted.map(|predicted| 100.0 * (predicted.whole / self.whole - 1.0))
     }
 
-    fn cells(&self, ovs: Option<&Row>) -> [Cell; 11] {
+    fn cells(&self, ovs: Option<&Row>) -> [Cell; 12] {
         let theirs = self.depth().and_then(|depth| published::representor_megabytes(depth, self.queues));
         let is_ovs = self.switch == Switch::Ovs;
         let less = ovs.filter(|_| !is_ovs).map(|ovs| ovs.a_port() / self.a_port());
@@ -75,9 +82,10 @@ impl Row {
             depth,
             self.ports.into(),
             (self.a_port() * KILOBYTES).into(),
+            self.predicted.map(|predicted| predicted.a_port * KILOBYTES).into(),
             self.without_ports.into(),
             self.whole.into(),
-            self.predicted.into(),
+            self.predicted.map(|predicted| predicted.whole).into(),
             self.off_percent().into(),
             less.into(),
             theirs.map(|megabytes| megabytes * KILOBYTES).into(),
@@ -85,15 +93,16 @@ impl Row {
     }
 }
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "spool mode",
     "queues",
     "depth",
     "ports",
     "a port, kB",
+    "predicted, kB",
     "without ports, MB",
     "whole, MB",
-    "predicted, MB",
+    "whole predicted, MB",
     "off, %",
     "times less than OVS a port",
     "slides: mlx5 representor, kB",
@@ -142,7 +151,8 @@ mod tests {
 
     fn rows() -> [Row; 2] {
         let spp = Switch::Forebay { mode: SpoolMode::Spp, depth: 1024 };
-        [Row::new(spp, 1, 100, 40.0, 44.0, Some(46.2)), Row::new(Switch::Ovs, 1, 10, 100.0, 900.0, None)]
+        let predicted = Some(Prediction { whole: 46.2, a_port: 0.042 });
+        [Row::new(spp, 1, 100, 40.0, 44.0, predicted), Row::new(Switch::Ovs, 1, 10, 100.0, 900.0, None)]
     }
 
     #[test]
@@ -151,8 +161,9 @@ mod tests {
         assert!((spp.a_port() - 0.04).abs() < 1e-9 && (ovs.a_port() - 80.0).abs() < 1e-9);
         assert!((spp.off_percent().unwrap() - 5.0).abs() < 1e-9);
         let cells = spp.cells(Some(&ovs)).map(|cell| cell.text());
-        assert_eq!(cells[9..], ["2000", "2860"]);
-        assert_eq!(ovs.cells(Some(&ovs))[9], Cell::None);
+        assert_eq!(cells[4..6], ["40.0", "42.0"]);
+        assert_eq!(cells[10..], ["2000", "2860"]);
+        assert_eq!(ovs.cells(Some(&ovs))[10], Cell::None);
     }
 
     #[test]
