@@ -18,10 +18,10 @@ CARGO_BUILD := cargo build --release -p forebay -p forebay-lab
 export FOREBAY_BIN := $(RELEASE)/forebay
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench soak fuzz miri deps bpf install clean
+.PHONY: help build demo test lint bench experiments soak fuzz miri deps bpf install clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the switch, and the lab that shows and tests it
 	@scripts/toolchain.sh
@@ -57,6 +57,16 @@ bench: ## Measure against the kernel bridge and OVS AF_XDP (root; BENCH=options 
 	@scripts/deps.sh build demo bench
 	$(CARGO_BUILD)
 	$(RELEASE)/forebay-lab bench $(BENCH)
+
+experiments: ## Measure what one pool for thousands of ports costs and is worth; reports in experiments/ (root)
+	@scripts/root.sh experiments
+	@scripts/toolchain.sh
+	@scripts/deps.sh build demo bench
+	$(CARGO_BUILD)
+	mkdir -p experiments
+	for one in thousand threshold memory starvation adjustable; do \
+		$(RELEASE)/forebay-lab $$one --json experiments/$$one.json --html experiments/$$one.html || exit 1; \
+	done
 
 soak: ## Ten minutes of mixed traffic, with ports and the daemon coming and going (root)
 	@scripts/root.sh soak

@@ -1,20 +1,15 @@
 //! The test bed of one scenario: a lab with its subject running, and the oracle of counters.
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use forebay_control::port::PortSpec;
 use forebay_control::vlan::VlanMode;
 use forebay_lab::dut::counters::{Moved, Reading};
 use forebay_lab::dut::{self, Bridge, Client, Dut, Forebay, ForebayOptions};
-use forebay_lab::{Host, Lab, Result, wait};
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+pub use forebay_lab::standstill::while_stopped;
+use forebay_lab::{Host, Lab, Result};
 
 use crate::harness::{Subject, ensure_program};
-
-/// How long a signal may take to reach every thread.
-const STOP_LIMIT: Duration = Duration::from_secs(3);
 
 /// A lab with its subject.
 pub struct Bed {
@@ -128,24 +123,6 @@ impl Drop for Bed {
             eprintln!("the daemon's log:\n{}", forebay.log());
         }
     }
-}
-
-/// Runs `work` while every thread of the switch stands still, so that packets pile up.
-pub fn while_stopped<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let pid = Pid::from_raw(pid.cast_signed());
-    let signal = move |signal| nix::sys::signal::kill(pid, signal).expect("the switch runs");
-    signal(Signal::SIGSTOP);
-    let done = wait::until("every thread of the switch to stop", STOP_LIMIT, || is_stopped(pid));
-    let done = done.and_then(|()| work());
-    signal(Signal::SIGCONT);
-    done
-}
-
-/// Whether every thread of a process is in state T (proc_pid_stat(5)): a signal takes a while to reach them all.
-fn is_stopped(pid: Pid) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
-    let mut stats = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("stat")));
-    stats.all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
 }
 
 /// Drops that a stream which fills every queue may cause.

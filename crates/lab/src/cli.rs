@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use forebay_lab::experiment::{adjustable, memory, starvation, thousand, threshold};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -26,6 +27,16 @@ enum Command {
     Estimate(estimate::EstimateArgs),
     /// Mixed traffic while ports come and go and the daemon is killed; looks for what is lost or left behind
     Soak(soak::SoakArgs),
+    /// A thousand ports, or thousands, on one pool of 32 MB: memory, time to attach, idle CPU, and whether all are served
+    Thousand(thousand::Options),
+    /// Memory of a port over depths, queues and spool modes, beside Open vSwitch
+    Memory(memory::Options),
+    /// ab against nginx over depths, receive queues refilled statically and adaptively
+    Adjustable(adjustable::Options),
+    /// A flood on one port and what two others notice, in every spool mode
+    Starvation(starvation::Options),
+    /// What saturated ports hold, beside the formula, and what is left for a quiet one
+    Threshold(threshold::Options),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -38,9 +49,19 @@ impl Cli {
             Command::Bench(args) => with_interrupt(|_| bench::run(&args).map(|()| ExitCode::SUCCESS)),
             Command::Estimate(args) => with_interrupt(|_| estimate::run(&args)),
             Command::Soak(args) => with_interrupt(|interrupt| soak::run(&args, interrupt)),
+            Command::Thousand(options) => experiment(|| thousand::run(&options)),
+            Command::Memory(options) => experiment(|| memory::run(&options)),
+            Command::Adjustable(options) => experiment(|| adjustable::run(&options)),
+            Command::Starvation(options) => experiment(|| starvation::run(&options)),
+            Command::Threshold(options) => experiment(|| threshold::run(&options)),
             Command::Clean => clean_up(),
         }
     }
+}
+
+/// Runs an experiment; what must hold and does not is a failure.
+fn experiment(run: impl FnOnce() -> Result<bool>) -> ExitCode {
+    with_interrupt(|_| run().map(|is_sound| if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 /// Runs a part of the lab; Ctrl-C ends it early and is no failure of its own.

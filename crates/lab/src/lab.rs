@@ -86,11 +86,23 @@ impl Lab {
     /// # Errors
     /// When one can't be made.
     pub fn bulk_veths(&self, count: usize) -> Result<Netns> {
+        self.bulk_veths_of_queues(count, 1)
+    }
+
+    /// As [`Lab::bulk_veths`], with so many queues each way.
+    ///
+    /// # Errors
+    /// When one can't be made.
+    pub fn bulk_veths_of_queues(&self, count: usize, queues: u32) -> Result<Netns> {
         let peers = self.extra_netns("bulk")?;
         for part in ["all", "default"] {
             peers.set(&format!("ipv6/conf/{part}/disable_ipv6"), "1")?;
+            // Answers come from whom no route leads to.
+            peers.set(&format!("ipv4/conf/{part}/rp_filter"), "0")?;
         }
-        let add = |n| format!("link add p{n} up type veth peer name q{n} netns {}", peers.name());
+        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+        let name = peers.name();
+        let add = |n| format!("link add p{n} up {queues} type veth peer name q{n} {queues} netns {name}");
         self.switch.ip_batch(&(1..=count).map(add).collect::<Vec<_>>())?;
         peers.ip_batch(&(1..=count).map(|n| format!("link set q{n} up")).collect::<Vec<_>>())?;
         Ok(peers)

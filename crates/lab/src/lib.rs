@@ -24,15 +24,16 @@ pub mod clean;
 pub mod command;
 pub mod dut;
 pub mod error;
+pub mod experiment;
 pub mod frame;
 pub mod host;
-
 pub mod lab;
 pub mod measure;
 pub mod netns;
 pub mod packet_io;
 pub mod programs;
 pub mod pump;
+pub mod standstill;
 mod sys;
 pub mod tagged;
 pub mod wait;

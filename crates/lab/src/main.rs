@@ -1,4 +1,4 @@
-//! The lab's command line: the demo, the soak, the benchmark, and clearing up after a lab that was killed.
+//! The lab's command line: the demo, the soak, the benchmark, the experiments, and clearing up after a lab that was killed.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -1,38 +1,27 @@
 //! A hundred ports that carry nothing: what they cost.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec};
 
 use super::{Contender, Value, WORKER_CPU};
+use crate::Result;
 use crate::host::PortKind;
 use crate::lab::Lab;
-use crate::measure::{cpu, memory};
-use crate::{Result, wait};
+use crate::measure::cpu;
+use crate::measure::memory::InUse;
 
 const PORTS: usize = 100;
-/// How long memory may take to stand still.
-const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// Two readings this near to each other are the same.
-const STILL_BYTES: u64 = 1 << 20;
-
-/// Memory in use at one moment, measured in two ways.
-struct Memory {
-    /// What the kernel holds for itself and what the switch's processes have.
-    held: u64,
-    /// What all programs could still get.
-    available: u64,
-}
 
 pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let lab = Lab::new("bench-ports")?;
     let _peers = lab.bulk_veths(PORTS)?;
-    let at_first = settled_memory(&[])?;
+    let at_first = InUse::settled(&[])?;
     let mut dut = contender.dut.start(&lab, WORKER_CPU)?;
-    let started = settled_memory(&dut.pids())?;
+    let started = InUse::settled(&dut.pids())?;
     dut.add_ports(&ports(contender))?;
-    let with_ports = settled_memory(&dut.pids())?;
-    let idle = idle_share(&dut.pids(), duration);
+    let with_ports = InUse::settled(&dut.pids())?;
+    let idle = cpu::share_of(&dut.pids(), duration);
     let a_port = megabytes(started.held, with_ports.held) / PORTS as f64;
     let a_port_available = megabytes(with_ports.available, started.available) / PORTS as f64;
     Ok(vec![
@@ -50,29 +39,4 @@ fn megabytes(less: u64, more: u64) -> f64 {
 fn ports(contender: Contender) -> Vec<PortSpec> {
     let attach = if contender.ports == PortKind::VethXdp { Attach::Xdp } else { Attach::Tcx };
     (1..=PORTS).map(|n| PortSpec { attach, ..PortSpec::new(format!("p{n}")) }).collect()
-}
-
-/// Memory when what was done before has come to rest, or after ten seconds.
-fn settled_memory(pids: &[u32]) -> Result<Memory> {
-    let now = || -> Result<u64> {
-        let own: u64 = pids.iter().map(|pid| memory::resident(*pid)).sum();
-        Ok(memory::kernel()? + own)
-    };
-    let (mut last, mut still) = (now()?, 0);
-    let _ = wait::until("memory to stand still", SETTLE_LIMIT, || {
-        std::thread::sleep(Duration::from_millis(100));
-        let held = now().unwrap_or(last);
-        still = if held.abs_diff(last) < STILL_BYTES { still + 1 } else { 0 };
-        last = held;
-        still >= 5
-    });
-    Ok(Memory { held: now()?, available: memory::available()? })
-}
-
-/// The share of one processor that these processes use while nothing happens.
-fn idle_share(pids: &[u32], duration: Duration) -> f64 {
-    let time = || -> Duration { pids.iter().map(|pid| cpu::process_time(*pid)).sum() };
-    let (start, before) = (Instant::now(), time());
-    std::thread::sleep(duration);
-    time().saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64()
 }

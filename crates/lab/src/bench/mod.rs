@@ -4,7 +4,6 @@
 //! what disturbs the machine for a while disturbs both. Reported are the median and the extremes over the rounds.
 
 mod hundred_ports;
-mod machine;
 mod rates;
 mod report;
 mod starvation;

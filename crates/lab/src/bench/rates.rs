@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::{Contender, SENDER_CPU, Value, WORKER_CPU};
 use crate::dut::{self, Dut};
-use crate::frame::{BROADCAST, Frame};
+use crate::frame::Frame;
 use crate::host::{Host, PortKind};
 use crate::lab::Lab;
+use crate::measure::flood::{small_frame, teach};
 use crate::measure::sink::Sink;
 use crate::measure::source::Source;
 use crate::measure::{cpu, latency, paced};
 use crate::packet_io::FrameSocket;
 use crate::programs::iperf::{Iperf, IperfServer};
-use crate::programs::ping::Ping;
 use crate::{LabError, Result, wait};
 
 /// UDP source ports of the saturating source.
@@ -41,29 +41,9 @@ impl Pair {
         if dut.needs_offloads_off() {
             hosts.iter().try_for_each(|host| host.netns().ethtool("eth0", &["tx", "off"]).map(drop))?;
         }
-        wait_until_it_carries(&hosts[0], &hosts[1])?;
+        dut::wait_until_it_carries(&hosts[0], &hosts[1])?;
         Ok(Pair { dut, hosts, lab })
     }
-}
-
-/// Open vSwitch takes a while to begin.
-pub(super) fn wait_until_it_carries(from: &Host, to: &Host) -> Result<()> {
-    let answers = || Ping::new(to.v4()).from(from).is_ok_and(|report| report.is_complete());
-    wait::until("the switch to carry packets", WARM_UP_LIMIT, answers)
-}
-
-/// A 60-byte UDP frame from one host to another.
-pub(super) fn small_frame(from: &Host, to: &Host) -> Vec<u8> {
-    let end = |host: &Host, port| (host.mac(), host.v4().octets(), port);
-    let mut frame = Frame::udp4(end(from, 1024), end(to, 9), &[0; 18]).build();
-    // No UDP checksum: the source changes the port.
-    frame[40..42].copy_from_slice(&[0, 0]);
-    frame
-}
-
-/// Lets the switch know where a host is, although a sink takes its packets.
-pub(super) fn teach(host: &Host) -> Result<()> {
-    FrameSocket::open(host)?.send(&Frame::marked(host.mac(), BROADCAST, 1).build())
 }
 
 pub(super) fn small_packets(contender: Contender, duration: Duration) -> Result<Vec<Value>> {

@@ -4,9 +4,10 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde::Serialize;
 
-use super::machine::Machine;
 use super::{Contender, Value};
 use crate::dut::DutKind;
+use crate::measure::machine::Machine;
+use crate::measure::spread::Spread;
 
 /// Everything that was measured.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -24,39 +25,6 @@ struct Measurement {
     is_forebay: bool,
     #[serde(flatten)]
     value: Value,
-}
-
-/// The median of some numbers, with the least and the most.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Spread> {
-        let mut sorted: Vec<f64> = numbers.into_iter().collect();
-        sorted.sort_by(f64::total_cmp);
-        let (least, most) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let is_even = sorted.len().is_multiple_of(2);
-        let median = if is_even { f64::midpoint(sorted[middle - 1], sorted[middle]) } else { sorted[middle] };
-        Some(Spread { median, least, most })
-    }
-
-    fn text(self) -> String {
-        format!("{} ({}–{})", number(self.median), number(self.least), number(self.most))
-    }
-}
-
-/// Three digits that matter.
-fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 impl Report {
@@ -152,13 +120,6 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         let ratio = report().ratio("speed", "forebay (tcx)", "bridge");
         assert_eq!(ratio.as_deref(), Some("2.00 (1.00–3.00)"));
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_the_middle_two() {
-        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!(spread, Spread { median: 2.5, least: 1.0, most: 4.0 });
-        assert_eq!(Spread::of([]), None);
     }
 
     #[test]

@@ -13,15 +13,19 @@ use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec};
 
-use crate::Result;
 use crate::host::{Host, PortKind};
 use crate::lab::Lab;
 use crate::measure::cpu;
+use crate::programs::ping::Ping;
+use crate::{Result, wait};
 
 pub use bridge::Bridge;
 pub use client::Client;
 pub use forebay::{Forebay, ForebayOptions};
 pub use ovs::Ovs;
+
+/// Time for the first packets to go through.
+const WARM_UP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A switch in the lab's switch namespace; it ends when dropped.
 pub trait Dut {
@@ -95,6 +99,15 @@ impl DutKind {
             DutKind::Ovs => Box::new(Ovs::start(lab, cpu)?),
         })
     }
+}
+
+/// Waits until a switch carries packets both ways between two hosts; Open vSwitch takes a while to begin.
+///
+/// # Errors
+/// When it does not within ten seconds.
+pub fn wait_until_it_carries(from: &Host, to: &Host) -> Result<()> {
+    let answers = || Ping::new(to.v4()).from(from).is_ok_and(|report| report.is_complete());
+    wait::until("the switch to carry packets", WARM_UP_LIMIT, answers)
 }
 
 /// The port that this host is connected to, as its kind asks for.

@@ -31,6 +31,7 @@ pub struct Ovs {
     vswitchd: Background,
     _database: Background,
     directory: PathBuf,
+    queues: u32,
 }
 
 impl Ovs {
@@ -54,9 +55,16 @@ impl Ovs {
         vswitchd.arg("--no-chdir").arg("--pidfile").arg("--unixctl").arg(directory.join(CONTROL));
         vswitchd.arg(database_address(&directory));
         let vswitchd = Background::start(vswitchd, &directory.join("vswitchd.output"))?;
-        let ovs = Ovs { vswitchd, _database: database, directory };
+        let ovs = Ovs { vswitchd, _database: database, directory, queues: 1 };
         ovs.configure(cpu)?;
         Ok(ovs)
+    }
+
+    /// Gives the ports it adds from now on so many receive queues.
+    #[must_use]
+    pub fn of_queues(mut self, queues: u32) -> Ovs {
+        self.queues = queues;
+        self
     }
 
     fn configure(&self, cpu: usize) -> Result<()> {
@@ -118,6 +126,7 @@ impl Dut for Ovs {
     }
 
     fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()> {
+        let queues = format!("options:n_rxq={}", self.queues);
         let mut args: Vec<&str> = Vec::new();
         for port in ports {
             if port.vlan != VlanMode::All || port.isolated {
@@ -129,7 +138,7 @@ impl Dut for Ovs {
             let separator: &[&str] = if args.is_empty() { &[] } else { &["--"] };
             args.extend(separator);
             args.extend(["add-port", NAME, &port.netdev, "--", "set", "interface", &port.netdev]);
-            args.extend(["type=afxdp", "options:xdp-mode=native"]);
+            args.extend(["type=afxdp", "options:xdp-mode=native", &queues]);
         }
         self.vsctl(&args)
     }

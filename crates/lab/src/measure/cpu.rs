@@ -1,12 +1,13 @@
 //! Processor time.
 //!
-//! A thread's run time comes from /proc/PID/task/TID/schedstat, in nanoseconds; it contains the interrupts handled
-//! while the thread was running. Cycles are that time multiplied by the processor's nominal rate.
+//! A process's time comes from its processor clock, a thread's from /proc/PID/task/TID/schedstat, both in nanoseconds;
+//! they contain the interrupts handled while a thread was running. Cycles are that time multiplied by the processor's nominal rate.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 
 use crate::{LabError, Result};
@@ -22,9 +23,10 @@ pub fn pin_to(processor: usize) -> Result<()> {
         .map_err(|errno| LabError::system(format!("pinning a thread to processor {processor}"), errno))
 }
 
-/// The run time of all of a process's threads.
+/// The run time of all of a process's threads, of those that have ended as well; zero when it is gone.
 pub fn process_time(pid: u32) -> Duration {
-    threads_of(Path::new(&format!("/proc/{pid}/task"))).map(|thread| run_time(&thread)).sum()
+    let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed()));
+    clock.and_then(ClockId::now).map(Duration::from).unwrap_or_default()
 }
 
 /// The run time of the calling thread.
@@ -38,6 +40,37 @@ pub fn softirq_threads_time() -> Duration {
         std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
     };
     threads_of(Path::new("/proc")).filter(is_softirq).map(|thread| run_time(&thread)).sum()
+}
+
+/// The share of one processor that these processes use during `duration`.
+pub fn share_of(pids: &[u32], duration: Duration) -> f64 {
+    let time = || -> Duration { pids.iter().map(|pid| process_time(*pid)).sum() };
+    share_during(duration, time)
+}
+
+/// The share of one processor that interrupts take during `duration`, hard and soft, of everybody on the machine. The
+/// kernel counts it in hundredths of a second, so that ten seconds tell a thousandth.
+pub fn share_of_interrupts(duration: Duration) -> f64 {
+    share_during(duration, interrupt_time)
+}
+
+fn share_during(duration: Duration, time: impl Fn() -> Duration) -> f64 {
+    let (start, before) = (Instant::now(), time());
+    std::thread::sleep(duration);
+    time().saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64()
+}
+
+/// Time in interrupts and softirqs on all processors since boot.
+fn interrupt_time() -> Duration {
+    interrupt_time_of(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+/// The sixth and seventh number of the first line, in hundredths of a second (proc_stat(5), USER_HZ).
+fn interrupt_time_of(stat: &str) -> Duration {
+    let line = stat.lines().next().unwrap_or_default();
+    let ticks: u64 =
+        line.split_whitespace().skip(6).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
 }
 
 fn threads_of(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
@@ -68,9 +101,26 @@ pub fn cycles_per_second() -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
+
+    #[test]
+    fn interrupts_are_the_sixth_and_seventh_number() {
+        let stat = "cpu  100 2 300 4000 5 6 70 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(interrupt_time_of(stat), Duration::from_millis(760));
+        assert_eq!(interrupt_time_of(""), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_time_of_a_thread_that_has_ended_stays_the_process_time() {
+        let before = process_time(std::process::id());
+        let worked = std::thread::spawn(|| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while own_thread_time() < Duration::from_millis(5) && Instant::now() < deadline {}
+            own_thread_time()
+        });
+        let worked = worked.join().unwrap();
+        assert!(process_time(std::process::id()) >= before + worked);
+    }
 
     #[test]
     fn work_takes_time_of_the_thread_and_of_its_process() {

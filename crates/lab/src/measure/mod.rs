@@ -1,8 +1,11 @@
-//! Measuring: a packet source and sink in BPF, latency, processor time, memory.
+//! Measuring: a packet source and sink in BPF, a flood, latency, processor time, memory, and how numbers spread.
 
 pub mod cpu;
+pub mod flood;
 pub mod latency;
+pub mod machine;
 pub mod memory;
 pub mod paced;
 pub mod sink;
 pub mod source;
+pub mod spread;

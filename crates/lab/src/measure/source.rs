@@ -24,7 +24,7 @@ const LIVE_FRAMES: u32 = 1 << 1;
 #[derive(Debug)]
 pub struct Source {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
+    thread: Option<JoinHandle<Result<u64>>>,
 }
 
 impl Source {
@@ -56,11 +56,11 @@ impl Source {
         Ok(Source { stop, thread: Some(thread) })
     }
 
-    /// Stops it and says whether it ran without an error.
+    /// Stops it and says how many frames it made.
     ///
     /// # Errors
     /// The kernel's, from sending.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("only this and drop take it, and both end it");
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -83,8 +83,9 @@ fn prepare(ifindex: u32, flows: u32) -> Result<Object> {
     Ok(object)
 }
 
-fn send_until_stopped(mut object: Object, frame: &[u8], stop: &AtomicBool) -> Result<()> {
+fn send_until_stopped(mut object: Object, frame: &[u8], stop: &AtomicBool) -> Result<u64> {
     let frame = [&SPARE[..], frame].concat();
+    let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
         let input = ProgramInput {
             data_in: Some(&frame),
@@ -92,8 +93,9 @@ fn send_until_stopped(mut object: Object, frame: &[u8], stop: &AtomicBool) -> Re
             repeat: FRAMES_PER_CALL,
             ..ProgramInput::default()
         };
-        let sent = bpf::program(&mut object, "source").test_run(input);
-        sent.map_err(|error| LabError::bpf("sending live frames", error))?;
+        let done = bpf::program(&mut object, "source").test_run(input);
+        done.map_err(|error| LabError::bpf("sending live frames", error))?;
+        sent += u64::from(FRAMES_PER_CALL);
     }
-    Ok(())
+    Ok(sent)
 }

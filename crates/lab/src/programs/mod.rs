@@ -2,6 +2,7 @@
 
 pub mod dhcp;
 pub mod iperf;
+pub mod load;
 pub mod ping;
 pub mod router;
 pub mod udp;

@@ -32,6 +32,11 @@ impl PingReport {
     pub fn is_complete(&self) -> bool {
         self.sent == self.received && self.duplicates == 0
     }
+
+    /// Requests without a reply, of a hundred.
+    pub fn lost_percent(&self) -> f64 {
+        100.0 * f64::from(self.sent.saturating_sub(self.received)) / f64::from(self.sent.max(1))
+    }
 }
 
 impl Ping {
@@ -119,6 +124,7 @@ mod tests {
         let report = parse(line).unwrap();
         assert_eq!(report, PingReport { sent: 5, received: 4, duplicates: 2 });
         assert!(!report.is_complete());
+        assert_eq!(report.lost_percent(), 20.0);
         assert!(parse("3 packets transmitted, 3 received, 0% packet loss, time 20ms").unwrap().is_complete());
         assert!(parse("ping: connect: Network is unreachable").is_none());
     }

@@ -77,15 +77,17 @@ pub fn fetch(client: &Host, server: &Host, v6: bool, requests: u32) -> Result<We
 }
 
 fn parse(output: &str) -> Option<WebReport> {
-    let field = |name: &str| {
-        let line = output.lines().find(|line| line.starts_with(name))?;
-        line.split(':').nth(1)?.split_whitespace().next()
-    };
     Some(WebReport {
-        complete: field("Complete requests")?.parse().ok()?,
-        failed: field("Failed requests")?.parse().ok()?,
-        requests_per_second: field("Requests per second")?.parse().ok()?,
+        complete: field(output, "Complete requests")?.parse().ok()?,
+        failed: field(output, "Failed requests")?.parse().ok()?,
+        requests_per_second: field(output, "Requests per second")?.parse().ok()?,
     })
+}
+
+/// The first word behind a name in ab's report.
+pub(super) fn field<'a>(output: &'a str, name: &str) -> Option<&'a str> {
+    let line = output.lines().find(|line| line.starts_with(name))?;
+    line.split(':').nth(1)?.split_whitespace().next()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ const BUSY_LOAD: f64 = 0.25;
 
 /// What is known of the machine when measuring begins.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Machine {
+pub struct Machine {
     kernel: String,
     processor: String,
     processors: usize,
@@ -18,7 +18,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn here() -> Machine {
+    /// This machine, now.
+    pub fn here() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));

@@ -1,0 +1,33 @@
+//! Experiments: what sharing one pool costs and what it is worth, measured on this machine beside published figures.
+//!
+//! Each is a command of the lab with a report of its own: `thousand` ports on one pool, `memory` of a port over depths
+//! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, and the
+//! `threshold` that keeps it from happening.
+//!
+//! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
+//! kernel's, and what the daemon does not offer is named in the report and not passed over.
+
+pub mod adjustable;
+pub mod memory;
+mod published;
+mod report;
+mod setup;
+pub mod starvation;
+pub mod thousand;
+pub mod threshold;
+
+pub use report::{Cell, Chart, OutputOptions, Report, Series, Shape, Table};
+pub use setup::{Policy, Refill, Setup};
+
+/// The processor that switches; who sends a flood is on the other.
+const WORKER_CPU: usize = 1;
+
+/// Bytes as megabytes; a difference may be negative.
+fn megabytes(bytes: f64) -> f64 {
+    bytes / 1e6
+}
+
+/// How much more `after` is than `before`.
+fn growth(before: u64, after: u64) -> f64 {
+    after as f64 - before as f64
+}
