@@ -25,8 +25,6 @@ use crate::port::AttachKind;
 
 /// Most entries of a collector queue's fill ring: what the kernel may receive while a worker is away.
 const FILL_ENTRIES: u32 = 4096;
-/// Frames of the collector's pool where ports have their own memory: the least there can be.
-const LEAST_FRAMES: u32 = 1024;
 
 /// Entries of each collector queue's fill ring. Together they take at most half of the frames, so that RX rings have
 /// the other half.
@@ -46,7 +44,7 @@ pub struct Setup {
     pub xdp_ports: u32,
     /// RX rings that ports have, each with a socket of its own.
     pub rings: u32,
-    /// Entries of an RX ring.
+    /// Entries of a port's RX ring; the ring that ports share in `basic` is as deep as the fill ring.
     pub depth: u32,
     /// Workers, each with a queue of the collector.
     pub workers: u32,
@@ -200,24 +198,16 @@ impl Wish {
     }
 
     fn frames(&self) -> u32 {
-        match self.spool_mode {
-            SpoolMode::None => self.frames.unwrap_or(LEAST_FRAMES),
-            SpoolMode::Basic | SpoolMode::Spp => self.frames.unwrap_or(Config::default().pool.frames),
-        }
+        self.frames.unwrap_or(Config::default().pool.frames)
     }
 
-    /// The configuration whose limits count. With `none` the pool need not hold two rings: they have their own memory.
+    /// The configuration whose limits count.
     fn config(&self) -> Config {
         let mut config = Config::default();
         config.switch.workers = self.workers;
         config.pool.frame_size = self.frame_size;
         config.pool.rx_ring_depth = self.depth;
-        config.pool.frames = match self.spool_mode {
-            SpoolMode::None if self.frames() >= LEAST_FRAMES => {
-                self.frames().max(self.depth.saturating_mul(2))
-            }
-            _ => self.frames(),
-        };
+        config.pool.frames = self.frames();
         config
     }
 }

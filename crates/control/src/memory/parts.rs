@@ -86,7 +86,7 @@ pub(super) fn of(setup: &Setup) -> Vec<MemoryPart> {
             parts.extend(umem(&own, setup.frame_size));
             parts.extend(sockets("ports", setup.rings.into(), setup.depth.into()));
         }
-        SpoolMode::Basic => parts.extend(sockets("shared", setup.rings.into(), setup.depth.into())),
+        SpoolMode::Basic => parts.extend(sockets("shared", setup.rings.into(), collector.fill_entries)),
         SpoolMode::Spp => parts.extend(sockets("ports", setup.rings.into(), setup.depth.into())),
     }
     parts.extend(tables(setup));

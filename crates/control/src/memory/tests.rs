@@ -89,6 +89,4 @@ fn what_could_not_be_started_is_not_estimated() {
         let error = wish.estimate().unwrap_err();
         assert!(error.contains(said), "{wish:?}: {error}");
     }
-    let none = Wish { spool_mode: SpoolMode::None, depth: 4096, ..WISH };
-    assert_eq!(none.estimate().unwrap().frames, 1024, "ports with their own memory need no large pool");
 }

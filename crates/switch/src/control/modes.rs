@@ -17,8 +17,6 @@ use super::rxq::Rxq;
 use super::{Control, ports, share};
 use crate::worker::Feed;
 
-/// Entries of a ring that all ports share.
-const SHARED_DEPTH: u32 = 4096;
 /// Packets that can be on their way to it (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12). Ports' programs leave room
 /// for them, so that it is they who lose packets, each its own.
 const UNDER_WAY: u32 = 256;
@@ -76,7 +74,8 @@ impl Control {
 
     /// Rings of its own for each worker, for any port's packets.
     pub(super) fn open_shared_rings(&mut self) -> Result<Vec<Ring>, ApiError> {
-        let depth = SHARED_DEPTH.min(self.shared_ring_room());
+        // As deep as the fill ring: each has half of the frames at most.
+        let depth = self.generation()?.fill_entries;
         let opened = self.open_on_collector(vec![(0..self.workers.len(), depth)]).pop();
         let opened = opened.unwrap_or_else(|| Ok(Vec::new())).map_err(|error| no_socket(&error))?;
         let bank = Bank::Collector(self.generation()?.number);
@@ -86,12 +85,6 @@ impl Control {
             rings.push(self.serve(opened, Service { bank, feed: Feed::Shared, depth, rule, own: None })?);
         }
         Ok(rings)
-    }
-
-    /// Half of what ports may hold, for each worker; a power of two.
-    fn shared_ring_room(&self) -> u32 {
-        let frames = self.datapath.accounts().pool_size() as u32 / self.workers.len() as u32;
-        1 << (frames / 2).max(64).ilog2()
     }
 
     /// Puts `rings` in the place of the shared rings, which are added to `leaving`.
