@@ -5,6 +5,8 @@
  */
 #include "maps.h"
 
+#include <linux/if_ether.h>
+
 enum source {
 	UNKNOWN,
 	TAGGED, /* a tcx port's packet: the VLAN tag is the port id */
@@ -49,6 +51,20 @@ static __always_inline int socket_of(struct xdp_md *ctx, enum source source, __u
 	return source == MARKED ? 0 : mark(ctx, port_id);
 }
 
+/* What is no port's packet: a worker's to itself, or somebody else's who sends out of our netdev. */
+static __always_inline int drain(struct xdp_md *ctx)
+{
+	struct ethhdr *header = (void *)(long)ctx->data;
+
+	if ((void *)(header + 1) > (void *)(long)ctx->data_end ||
+	    header->h_proto != bpf_htons(DRAIN_ETHERTYPE))
+		return XDP_DROP;
+	return bpf_redirect_map(&sockets,
+				socket_number(bank_of(ctx), settings.shared_ring + 1,
+					      ctx->rx_queue_index),
+				XDP_DROP);
+}
+
 SEC("xdp.frags")
 int collector(struct xdp_md *ctx)
 {
@@ -59,7 +75,7 @@ int collector(struct xdp_md *ctx)
 
 	source = source_port(ctx, &port_id);
 	if (source == UNKNOWN)
-		return XDP_DROP;
+		return drain(ctx);
 	counted = counters_of(port_id);
 	if (!counted)
 		return XDP_DROP;

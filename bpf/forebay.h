@@ -16,7 +16,7 @@
 struct settings {
 	__u32 queues;	     /* of a collector; one a worker */
 	__u32 frame_payload; /* bytes of a packet that one frame holds */
-	__u32 shared_ring;   /* stands for a port id where all ports share a ring */
+	__u32 shared_ring;   /* stands for a port id where all ports share a ring; then comes the drain */
 	__u32 reserved;
 };
 
@@ -28,6 +28,12 @@ struct settings {
 #define COLLECTORS 2
 #define BANK_DIRECT COLLECTORS
 #define BANKS (COLLECTORS + 1)
+
+/*
+ * A worker's packets to its own collector, which use posted frames up so that it
+ * can take them back: IEEE 802's first ethertype for local experiments.
+ */
+#define DRAIN_ETHERTYPE 0x88b5
 
 /* One of the collectors. */
 struct collector_ends {

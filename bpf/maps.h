@@ -90,10 +90,10 @@ static __always_inline __u32 account_number(__u32 port_id, __u32 queue)
 	return port_id * settings.queues + queue;
 }
 
-/* Port ids go up to `shared_ring`, which is one of them here. */
+/* The ring that ports share and the one for draining stand behind the ports. */
 static __always_inline __u32 socket_number(__u32 bank, __u32 port_id, __u32 queue)
 {
-	return account_number(bank * (settings.shared_ring + 1) + port_id, queue);
+	return account_number(bank * (settings.shared_ring + 2) + port_id, queue);
 }
 
 /* Writes the source port id below the packet; 0 or -1. */

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use crate::accounts::{Accounts, RingAccount};
 use crate::counters::CounterTable;
-use crate::layout::{Bank, CollectorEnds, PortConfig};
+use crate::layout::{Bank, CollectorEnds, OWNERS_BESIDES_PORTS, PortConfig};
 use crate::link::{self, NetdevLink, Relocated};
 use crate::object::{self, DatapathOptions};
 use crate::{DatapathError, KernelCounters};
@@ -39,6 +39,8 @@ pub enum RingOwner {
     Port(u16),
     /// That of all ports which have none of their own.
     Shared,
+    /// That of packets which a worker sends to the collector itself.
+    Drain,
 }
 
 /// libbpf's object is not tied to a thread, but holds raw pointers.
@@ -214,15 +216,16 @@ impl Datapath {
     }
 
     fn socket_key(&self, bank: Bank, owner: RingOwner, queue: u32) -> [u8; 4] {
-        let owners = self.max_ports + 1;
+        let owners = self.max_ports + OWNERS_BESIDES_PORTS;
         ((bank.number() * owners + self.number(owner)) * self.queues + queue).to_ne_bytes()
     }
 
-    /// The shared ring stands behind the last port.
+    /// The shared ring stands behind the last port, and that for draining behind it.
     fn number(&self, owner: RingOwner) -> u32 {
         match owner {
             RingOwner::Port(id) => id.into(),
             RingOwner::Shared => self.max_ports,
+            RingOwner::Drain => self.max_ports + 1,
         }
     }
 }

@@ -25,6 +25,9 @@ pub(crate) const COLLECTORS: u32 = 2;
 /// Banks of the table of sockets: one a collector, and one for sockets on the ports' own netdevs.
 pub(crate) const BANKS: u32 = COLLECTORS + 1;
 
+/// Entries of a bank that are no port's: the ring that ports share, and the one for draining.
+pub(crate) const OWNERS_BESIDES_PORTS: u32 = 2;
+
 /// Where the sockets of a port are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bank {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramType};
 
 use crate::DatapathError;
-use crate::layout::{BANKS, DEPARTURES_A_WORKER, Settings};
+use crate::layout::{BANKS, DEPARTURES_A_WORKER, OWNERS_BESIDES_PORTS, Settings};
 
 /// ELF wants its bytes aligned.
 #[repr(C, align(8))]
@@ -59,7 +59,7 @@ fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), Dat
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
             "ports" | "counters" => options.max_ports,
-            "sockets" => BANKS * (options.max_ports + 1) * options.queues,
+            "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
             _ if name.ends_with(".rodata") => {

@@ -3,7 +3,7 @@
 //! *Static* keeps it at the high watermark, always. *Adaptive* is the adjustable receive queue of "Shared Memory Pool for Representors"
 //! (Netdev 0x18, 2024): at rest the ring is kept at the low watermark, twice the NAPI budget; once polling stays
 //! busy it is filled to the high one; when the burst is over, frames that packets came in are not posted again until
-//! the ring is down at the low watermark. Frames that are posted cannot be taken back.
+//! the ring is down at the low watermark. The kernel gives posted frames back only with packets in them.
 //!
 //! ```text
 //!            a poll used the whole budget, or the ring fell below half of the low watermark
@@ -63,6 +63,11 @@ impl Refill {
             RefillRule::Adaptive if !self.busy => self.low,
             RefillRule::Adaptive | RefillRule::Static => self.high,
         }
+    }
+
+    /// Whether polling is busy, of a ring that can be at rest.
+    pub fn is_busy(&self) -> bool {
+        self.rule == RefillRule::Adaptive && self.busy
     }
 
     /// Learns what a poll was like; packet path.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns, link, offload};
 use forebay_kernel::{CollectorEnds, Datapath, NetdevLink};
 use forebay_pool::Arena;
-use forebay_xsk::{FillRing, Queue, QueueOptions, QueueRings, XskError};
+use forebay_xsk::{Queue, QueueOptions, QueueRings, XskError};
 
 use crate::SwitchError;
 
@@ -17,8 +17,8 @@ use crate::SwitchError;
 const MTU: u32 = 32_000;
 /// Collectors that may stand in one namespace; also how many names of dead ones are stepped over.
 const NAMES: u32 = 64;
-/// The queue socket's own RX ring; nothing is delivered to it.
-const UNUSED_RX_ENTRIES: u32 = 2;
+/// The queue socket's own RX ring, where the packets end that a worker sends to itself: a budget of them at a time.
+const DRAIN_ENTRIES: u32 = 128;
 
 /// A veth pair that is to become a collector. It goes when it is dropped.
 pub(crate) struct CollectorPair {
@@ -61,20 +61,20 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Binds all queues of `pair` to `arena` and attaches the program. The fill rings go to the workers.
+    /// Binds all queues of `pair` to `arena` and attaches the program. The rings go to the workers.
     pub(crate) fn new(
         pair: CollectorPair,
         datapath: &Datapath,
         arena: &Arc<Arena>,
         queues: u32,
         fill_entries: u32,
-    ) -> Result<(Self, Vec<FillRing>), SwitchError> {
+    ) -> Result<(Self, Vec<QueueRings>), SwitchError> {
         let (program, ifindex) = (datapath.collector_program(), pair.ends.receive_ifindex);
         let attached = pair.netns.run(move || program.attach(ifindex))?;
         let arena = Arc::clone(arena);
         let bound = pair.netns.run(move || bind_queues(ifindex, queues, fill_entries, arena))?;
-        let (queues, fills) = bound.into_iter().map(|(queue, rings)| (Arc::new(queue), rings.fill)).unzip();
-        Ok((Self { pair, queues, _program: attached }, fills))
+        let (queues, rings) = bound.into_iter().map(|(queue, rings)| (Arc::new(queue), rings)).unzip();
+        Ok((Self { pair, queues, _program: attached }, rings))
     }
 
     /// Runs `job` where sockets on the collector are opened.
@@ -105,13 +105,8 @@ fn bind_queues(
     fill_entries: u32,
     arena: Arc<Arena>,
 ) -> Result<Vec<(Queue, QueueRings)>, XskError> {
-    let options = |queue| QueueOptions {
-        ifindex,
-        queue,
-        fill_entries,
-        rx_entries: UNUSED_RX_ENTRIES,
-        tx_entries: None,
-    };
+    let options =
+        |queue| QueueOptions { ifindex, queue, fill_entries, rx_entries: DRAIN_ENTRIES, tx_entries: None };
     let mut bound: Vec<(Queue, QueueRings)> = Vec::new();
     for queue in 0..queues {
         let next = match bound.first() {

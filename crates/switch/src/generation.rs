@@ -4,19 +4,20 @@
 //! goes. So there are two of everything for a moment, on two collectors.
 
 use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_control::memory::fill_entries;
-use forebay_kernel::Datapath;
+use forebay_kernel::{Bank, Datapath, RingOwner};
 use forebay_policy::Refill;
 use forebay_pool::{Arena, FrameSize, Magazine, Pool};
-use forebay_xsk::FillRing;
+use forebay_xsk::{FillRing, QueueRings};
 
 use crate::SwitchError;
 use crate::collector::{Collector, CollectorPair};
 use crate::counters::Counter;
-use crate::worker::Supply;
+use crate::worker::{Drain, Supply};
 
 /// Packet memory and its free frames.
 #[derive(Clone)]
@@ -36,7 +37,7 @@ impl Stock {
     pub(crate) fn supply(&self, fill: FillRing, refill: Refill) -> (Supply, SupplyGauge) {
         let magazine = Magazine::new(Arc::clone(&self.pool));
         let gauge = SupplyGauge { level: magazine.level(), posted: Arc::default() };
-        let mut supply = Supply { fill, magazine, refill, posted: Arc::clone(&gauge.posted) };
+        let mut supply = Supply { fill, magazine, refill, posted: Arc::clone(&gauge.posted), drain: None };
         supply.prime();
         (supply, gauge)
     }
@@ -82,9 +83,16 @@ impl Generation {
         refill: impl Fn(u32) -> Refill,
     ) -> Result<(Self, Vec<Supply>), SwitchError> {
         let fill_entries = fill_entries(stock.pool.total(), queues);
-        let (collector, fills) = Collector::new(pair, datapath, &stock.arena, queues, fill_entries)?;
-        let (supplies, gauges) =
-            fills.into_iter().map(|fill| stock.supply(fill, refill(fill_entries))).unzip();
+        let (collector, rings) = Collector::new(pair, datapath, &stock.arena, queues, fill_entries)?;
+        let (mut supplies, mut gauges) = (Vec::new(), Vec::new());
+        for (queue, QueueRings { fill, rx, .. }) in (0..).zip(rings) {
+            let socket = &collector.queues[queue as usize];
+            datapath.set_socket(Bank::Collector(number), RingOwner::Drain, queue, socket.as_fd())?;
+            let (mut supply, gauge) = stock.supply(fill, refill(fill_entries));
+            supply.drain = Some(Drain::new(rx, collector.pair.ends.transmit_ifindex));
+            supplies.push(supply);
+            gauges.push(gauge);
+        }
         datapath.connect_collector(number, collector.pair.ends)?;
         Ok((Self { number, stock, collector, fill_entries, gauges }, supplies))
     }

@@ -21,6 +21,7 @@ mod decide;
 mod join;
 mod ready;
 mod receive;
+mod reclaim;
 mod refill;
 mod transmit;
 
@@ -39,6 +40,7 @@ use crate::topology::Topology;
 
 pub(crate) use channel::{COLLECTORS, Channel, Feed, Member, Slot, SuppliedBy, Supply};
 pub(crate) use command::{Command, Commander, Emptied};
+pub(crate) use reclaim::Drain;
 
 use classify::Classified;
 use decide::Verdict;

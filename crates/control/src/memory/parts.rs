@@ -149,7 +149,7 @@ fn tables(setup: &Setup) -> Vec<MemoryPart> {
     let array = |bytes: u64| PAGE + bytes.next_multiple_of(PAGE);
     vec![
         kernel("table of ports", 1, hash, "kernel/bpf/hashtab.c: preallocated, 64 bytes an element"),
-        kernel("table of sockets", 1, BANKS * (ports + 1) * workers * 8, "net/xdp/xskmap.c, bpf/forebay.h"),
+        kernel("table of sockets", 1, BANKS * (ports + 2) * workers * 8, "net/xdp/xskmap.c, bpf/forebay.h"),
         kernel("counters", 1, array(ports * PORT_COUNTERS), "kernel/bpf/arraymap.c, bpf/forebay.h"),
         kernel(
             "accounts",

@@ -8,6 +8,7 @@ use forebay_policy::{Deficit, Refill};
 use forebay_pool::Magazine;
 use forebay_xsk::{FillRing, PortSocket, RxRing};
 
+use super::reclaim::Drain;
 use crate::counters::{Counter, PortCells, RingGauge};
 use crate::flood::FloodBucket;
 
@@ -41,6 +42,8 @@ pub(crate) struct Supply {
     pub(crate) refill: Refill,
     /// Frames posted, when the worker last looked.
     pub(crate) posted: Arc<Counter>,
+    /// How posted frames are taken back, where that is possible.
+    pub(crate) drain: Option<Drain>,
 }
 
 /// What supplies a ring.

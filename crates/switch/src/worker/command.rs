@@ -77,7 +77,11 @@ impl Commander {
 impl Worker {
     /// Waits for packets or commands; says whether it slept.
     pub(super) fn wait(&mut self) -> bool {
-        self.ready.poll()
+        if self.ready.look_now() || self.reclaim() {
+            return false;
+        }
+        self.ready.sleep(self.looks_again());
+        true
     }
 
     /// Carries out what was asked. `false`: stop.

@@ -21,6 +21,8 @@ const COMMANDS: usize = 64;
 /// Marks the event of the command channel; slots are 32 bits.
 const COMMAND: u64 = u64::MAX;
 
+/// How long a worker sleeps that wants to look again.
+const BRIEFLY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Turns that new rings get before one that has waited since its last turn.
 const NEW_BEFORE_OLD: u32 = 16;
 
@@ -98,14 +100,14 @@ impl Ready {
         self.new.is_empty() && self.old.is_empty()
     }
 
-    /// Asks the kernel who is ready. Waits only when nobody is known to be; says whether it had to.
-    pub(super) fn poll(&mut self) -> bool {
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if self.look(Some(&at_once)) || !self.is_empty() {
-            return false;
-        }
-        self.look(None);
-        true
+    /// Asks the kernel who is ready, without waiting; says whether anybody is, or was before.
+    pub(super) fn look_now(&mut self) -> bool {
+        self.look(Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) || !self.is_empty()
+    }
+
+    /// Waits until somebody is ready; when `briefly`, not for long.
+    pub(super) fn sleep(&mut self, briefly: bool) {
+        self.look(briefly.then_some(&BRIEFLY));
     }
 
     fn look(&mut self, timeout: Option<&Timespec>) -> bool {

@@ -1,0 +1,88 @@
+//! Frames that lie posted beyond the watermark come back to the pool.
+//!
+//! The kernel gives no posted frame back; it only writes packets into them. So a worker that rests sends packets to its
+//! own collector, each uses one frame up, and takes the frames out of the ring where these packets end. A burst leaves
+//! thousands of frames posted; taking them back costs a few milliseconds, once, when nothing else is to be done.
+
+use forebay_pool::{Burst, Segment};
+use forebay_xsk::{RxRing, TagEdit, Transmitter};
+
+use super::channel::Supply;
+use super::{BUDGET, Worker};
+
+/// `DRAIN_ETHERTYPE`, bpf/forebay.h: IEEE 802's first ethertype for local experiments.
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+/// The shortest Ethernet packet.
+const PACKET_BYTES: u16 = 60;
+/// Where the packet begins in its frame; anywhere would do.
+const OFFSET: u16 = 256;
+/// Attempts in a row that bring nothing, after which it is left until the next burst.
+const FUTILE: u32 = 4;
+
+/// Where a worker's packets to its own collector go, and where they end.
+pub(crate) struct Drain {
+    ring: RxRing,
+    ifindex: u32,
+    futile: u32,
+}
+
+impl Drain {
+    /// `ring` is that of the queue's own socket, `ifindex` the collector's transmit end.
+    pub(crate) fn new(ring: RxRing, ifindex: u32) -> Self {
+        Self { ring, ifindex, futile: 0 }
+    }
+}
+
+impl Worker {
+    /// Takes a budget of posted frames back, if too many are; says whether it did.
+    pub(super) fn reclaim(&mut self) -> bool {
+        let Self { supplies, transmitter, burst, .. } = self;
+        supplies.iter_mut().flatten().any(|supply| supply.reclaim(transmitter, burst))
+    }
+
+    /// Whether the next look should come soon although nobody may be ready: bursts end by nothing happening.
+    pub(super) fn looks_again(&self) -> bool {
+        self.supplies.iter().flatten().any(|supply| supply.refill.is_busy() || supply.has_too_many())
+    }
+}
+
+impl Supply {
+    fn excess(&self) -> usize {
+        self.fill.occupancy().saturating_sub(self.refill.target()) as usize
+    }
+
+    fn has_too_many(&self) -> bool {
+        self.excess() > 0 && self.drain.as_ref().is_some_and(|drain| drain.futile < FUTILE)
+    }
+
+    fn reclaim(&mut self, transmitter: &mut Transmitter, burst: &mut Burst) -> bool {
+        if !self.has_too_many() {
+            return false;
+        }
+        self.use_up(self.excess().min(BUDGET), transmitter, burst);
+        let Some(drain) = &mut self.drain else { return false };
+        drain.futile += 1;
+        while drain.ring.receive(burst, u64::MAX) > 0 {
+            drain.futile = 0;
+            burst.drain().for_each(|frame| self.magazine.put(frame));
+        }
+        self.posted.set(u64::from(self.fill.occupancy()));
+        true
+    }
+
+    /// Sends so many packets to the collector.
+    fn use_up(&mut self, packets: usize, transmitter: &mut Transmitter, burst: &mut Burst) {
+        let (Some(drain), Some(mut frame)) = (&self.drain, self.magazine.take()) else { return };
+        let arena = drain.ring.arena();
+        let bytes = arena.bytes_mut(&mut frame, OFFSET, PACKET_BYTES);
+        bytes.fill(0);
+        bytes[12..14].copy_from_slice(&ETHERTYPE);
+        burst.push(Segment { frame, offset: OFFSET, len: PACKET_BYTES }, true);
+        let mut batch = transmitter.batch(arena, false);
+        for _ in 0..packets {
+            batch.push(burst.packet(0), TagEdit::Keep, drain.ifindex, 0);
+        }
+        batch.flush(|_| ());
+        burst.drain().for_each(|frame| self.magazine.put(frame));
+    }
+}
