@@ -44,11 +44,12 @@ enum Contender {
 }
 
 /// Bridge first, so that the yardstick is there whatever comes after.
-const CONTENDERS: [Contender; 6] = [
+const CONTENDERS: [Contender; 7] = [
     Contender::Bridge,
     Contender::Forebay { mode: SpoolMode::Spp, ports: PortKind::VethTcx },
     Contender::Forebay { mode: SpoolMode::Spp, ports: PortKind::VethXdp },
     Contender::Forebay { mode: SpoolMode::Basic, ports: PortKind::VethTcx },
+    Contender::Forebay { mode: SpoolMode::Basic, ports: PortKind::VethXdp },
     Contender::Forebay { mode: SpoolMode::None, ports: PortKind::VethXdp },
     Contender::Ovs,
 ];

@@ -29,11 +29,16 @@ fn verdict(ports: u32, value: f64, limit: f64) -> Cell {
     (ports == PROMISED_PORTS).then_some(word).into()
 }
 
+/// What was promised, where it is about this number of ports.
+fn target(ports: u32, limit: Option<f64>) -> Option<String> {
+    limit.filter(|_| ports == PROMISED_PORTS).map(|limit| format!("≤ {limit}"))
+}
+
 fn memory(ports: u32, bare: &Bare, attached: &Attached, spoken: &Spoken) -> Table {
     let mut table = Table::new("Memory", ["what", "measured", "by MemAvailable", "target", "verdict"]);
     let mut row = |what: &str, [held, available]: [f64; 2], limit: Option<f64>| {
         let verdict = limit.map(|limit| verdict(ports, held, limit));
-        let target = limit.map(|limit| format!("≤ {limit}"));
+        let target = target(ports, limit);
         table.row([what.into(), held.into(), available.into(), target.into(), verdict.unwrap_or(Cell::None)]);
     };
     let whole = attached.with_ports.since(&bare.baseline);
@@ -54,7 +59,7 @@ fn memory(ports: u32, bare: &Bare, attached: &Attached, spoken: &Spoken) -> Tabl
 fn time(ports: u32, bare: &Bare, attached: &Attached) -> Table {
     let mut table = Table::new("Time", ["what", "measured", "target", "verdict"]);
     let mut row = |what: &str, value: f64, limit: Option<f64>, verdict: Cell| {
-        let target = limit.map(|limit| format!("≤ {limit}"));
+        let target = target(ports, limit);
         table.row([what.into(), value.into(), target.into(), verdict]);
     };
     let seconds = attached.request.as_secs_f64();
