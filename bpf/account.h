@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Whether a port may take frames of the pool: Dynamic Threshold (Choudhury and
- * Hahne 1998) of what is free above the headroom, decided before a packet is
- * copied or even handed over.
+ * Hahne 1998) of what is free above the headroom, or a first burst by what is
+ * free at all; decided before a packet is copied or even handed over.
  *
  * crates/policy/src/threshold.rs states the same rule and tests it.
  */
@@ -58,7 +58,7 @@ static __always_inline __u64 scaled(__u64 frames, __u32 th)
 static __noinline enum taking take_frames(__u32 number, __u32 frames)
 {
 	struct ring_account *account = bpf_map_lookup_elem(&ring_accounts, &number);
-	__u64 used, pool_used, free, shared, limit, reserve;
+	__u64 used, pool_used, free, shared, limit, burst, reserve;
 	struct pool_account *pool;
 	__u32 zero = 0;
 
@@ -69,7 +69,17 @@ static __noinline enum taking take_frames(__u32 number, __u32 frames)
 	pool_used = frames_used(&pool->taken, &pool->settled);
 	free = pool_used < pool->size ? pool->size - pool_used : 0;
 	shared = pool->headroom < free ? free - pool->headroom : 0;
-	limit = account->th ? scaled(shared, account->th) : shared ? account->limit : 0;
+	if (account->th) {
+		limit = scaled(shared, account->th);
+		burst = account->th < TH_ALPHA_ONE ? scaled(free, account->th) : free;
+	} else {
+		limit = shared ? account->limit : 0;
+		burst = free < account->limit ? free : account->limit;
+	}
+	if (burst > pool->first_burst)
+		burst = pool->first_burst;
+	if (limit < burst)
+		limit = burst;
 	reserve = used + free < account->reserve ? used + free : account->reserve;
 	if (limit < reserve)
 		limit = reserve;

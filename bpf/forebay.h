@@ -81,8 +81,9 @@ struct pool_account {
 	__u64 reserved_taken[7];
 	__u64 settled;
 	__u64 size;
-	__u64 headroom; /* frames that thresholds leave to reserves */
-	__u64 reserved_settled[5];
+	__u64 headroom;	   /* frames that thresholds leave alone */
+	__u64 first_burst; /* frames up to which a ring may use the headroom */
+	__u64 reserved_settled[4];
 };
 
 /*

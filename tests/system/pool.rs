@@ -286,7 +286,8 @@ fn size_refused(subject: Subject) -> Outcome {
 
 /// Three ports saturate the pool, then a fourth's first burst comes.
 fn headroom(subject: Subject) -> Outcome {
-    const BURST: u64 = 128;
+    // A sixteenth of the pool: half of the headroom.
+    const BURST: u64 = 56;
     const TH: &str = "13";
     let Crowd { mut bed, hosts, mut wire, .. } = crowd(subject, 5)?;
     let client = bed.client();

@@ -123,6 +123,8 @@ pub struct Wish {
     pub ports: u32,
     /// Entries of an RX ring.
     pub depth: u32,
+    /// Receive queues of each netdev, at most one a worker; a port that is bound directly has a ring on each.
+    pub queues: u32,
     /// Workers.
     pub workers: u32,
     /// Frames of the collector's pool; the default of the configuration unless given.
@@ -144,6 +146,12 @@ impl Wish {
             return Err(format!(
                 "ports is not valid (value: {}; limit: 0 to {max}); start a second switch",
                 self.ports
+            ));
+        }
+        if !(1..=self.workers).contains(&self.queues) {
+            let (queues, workers) = (self.queues, self.workers);
+            return Err(format!(
+                "queues is not valid (value: {queues}; limit: 1 to {workers}, one for each worker); give more workers"
             ));
         }
         let is_xdp = self.attach == AttachKind::Xdp || self.spool_mode == SpoolMode::None;
@@ -192,7 +200,8 @@ impl Wish {
     fn rings(&self) -> u32 {
         match (self.spool_mode, self.attach) {
             (SpoolMode::Basic, _) => self.workers,
-            (SpoolMode::None, _) | (SpoolMode::Spp, AttachKind::Tcx) => self.ports,
+            (SpoolMode::None, _) => self.ports.saturating_mul(self.queues),
+            (SpoolMode::Spp, AttachKind::Tcx) => self.ports,
             (SpoolMode::Spp, AttachKind::Xdp) => self.ports.saturating_mul(self.workers),
         }
     }

@@ -14,7 +14,7 @@ pub enum PoolPolicy {
     /// Dynamic Thresholds as published.
     #[default]
     Dt,
-    /// The same with an eighth of the pool kept from them, for ports that hold no more than a first burst.
+    /// The same with a part of the pool kept from them, for ports that hold no more than a first burst.
     Headroom,
 }
 

@@ -38,7 +38,8 @@ pub(crate) struct Pool {
     pub(crate) settled: AtomicU64,
     pub(crate) size: AtomicU64,
     pub(crate) headroom: AtomicU64,
-    pub(crate) reserved: [u64; 5],
+    pub(crate) first_burst: AtomicU64,
+    pub(crate) reserved: [u64; 4],
 }
 
 /// How much a ring may hold. The kernel programs follow it from the next packet on.
@@ -134,14 +135,21 @@ impl Accounts {
         self.pool.get(0).size.load(Ordering::Relaxed)
     }
 
-    /// Of these, frames that thresholds leave to reserves.
-    pub fn set_headroom(&self, frames: u64) {
-        self.pool.get(0).headroom.store(frames, Ordering::Relaxed);
+    /// Of these, frames that thresholds leave alone, and frames up to which a ring may use them.
+    pub fn set_headroom(&self, headroom: u64, first_burst: u64) {
+        let pool = self.pool.get(0);
+        pool.headroom.store(headroom, Ordering::Relaxed);
+        pool.first_burst.store(first_burst, Ordering::Relaxed);
     }
 
-    /// Frames that thresholds leave to reserves.
+    /// Frames that thresholds leave alone.
     pub fn headroom(&self) -> u64 {
         self.pool.get(0).headroom.load(Ordering::Relaxed)
+    }
+
+    /// Frames up to which a ring may use the headroom.
+    pub fn first_burst(&self) -> u64 {
+        self.pool.get(0).first_burst.load(Ordering::Relaxed)
     }
 
     /// Frames that all rings hold.

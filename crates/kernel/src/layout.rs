@@ -166,6 +166,7 @@ mod tests {
             ("settled", offset_of!(Pool, settled) as u32),
             ("size", offset_of!(Pool, size) as u32),
             ("headroom", offset_of!(Pool, headroom) as u32),
+            ("first_burst", offset_of!(Pool, first_burst) as u32),
             ("reserved_settled", offset_of!(Pool, reserved) as u32),
         ];
         assert_eq!(offsets(&btf, "pool_account"), (size_of::<Pool>(), named(&pool)));

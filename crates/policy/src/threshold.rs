@@ -5,9 +5,10 @@
 //! frames, and B/(1+αN) stays free for the next one. α is a power of two, written as devlink-sb does:
 //! α = 2^(th−10).
 //!
-//! *Headroom* is that rule with a part of the pool kept from it: α times what is free above the headroom. Whoever holds
-//! little (his reserve) may use the headroom too, so that the first burst of a quiet queue finds room in a pool that
-//! others have saturated. N saturated queues hold α(B−H)/(1+αN) each.
+//! *Headroom* is that rule with a part of the pool kept from it: α times what is free above the headroom H. Below a first
+//! burst, α times what is free at all counts, and α no more than 1. So the burst of a quiet queue finds room in a pool that
+//! others have saturated, and no queue holds more than by the plain rule. N saturated queues hold α(B−H)/(1+αN) each, if
+//! that is more than a first burst.
 //!
 //! The kernel programs decide by the same rule (bpf/account.h); this is the rule as one can test it, and what
 //! `forebay pool show` computes limits from.
@@ -62,8 +63,10 @@ pub struct Occupancy {
     pub pool_used: u64,
     /// Frames that they may hold together.
     pub pool_size: u64,
-    /// Of these, frames that thresholds leave to reserves.
+    /// Of these, frames that thresholds leave alone.
     pub headroom: u64,
+    /// Frames up to which a queue may use the headroom.
+    pub first_burst: u64,
 }
 
 /// One queue's rule.
@@ -82,11 +85,12 @@ impl Admission {
     pub fn limit(&self, seen: Occupancy) -> u64 {
         let free = seen.pool_size.saturating_sub(seen.pool_used);
         let shared = free.saturating_sub(seen.headroom);
-        let limit = match self.threshold {
-            Threshold::Dynamic(th) => th.of(shared),
-            Threshold::Static(frames) if shared > 0 => frames.into(),
-            Threshold::Static(_) => 0,
+        let (limit, burst) = match self.threshold {
+            Threshold::Dynamic(th) => (th.of(shared), th.min(Th::ONE).of(free)),
+            Threshold::Static(frames) if shared > 0 => (frames.into(), 0),
+            Threshold::Static(frames) => (0, free.min(frames.into())),
         };
+        let limit = limit.max(seen.first_burst.min(burst));
         limit.max(u64::from(self.reserve).min(seen.used + free)).min(self.depth.into())
     }
 
@@ -120,12 +124,18 @@ mod tests {
     }
 
     /// Offers a frame to each queue in turn until nobody takes one.
-    fn saturate(rules: &[Admission], pool_size: u64, headroom: u64) -> Vec<u64> {
+    fn saturate(rules: &[Admission], pool_size: u64, (headroom, first_burst): (u64, u64)) -> Vec<u64> {
         let mut held = vec![0; rules.len()];
         loop {
             let before = held.clone();
             for (queue, rule) in rules.iter().enumerate() {
-                let seen = Occupancy { used: held[queue], pool_used: held.iter().sum(), pool_size, headroom };
+                let seen = Occupancy {
+                    used: held[queue],
+                    pool_used: held.iter().sum(),
+                    pool_size,
+                    headroom,
+                    first_burst,
+                };
                 held[queue] += u64::from(rule.admits(seen, 1));
             }
             if held == before {
@@ -149,7 +159,7 @@ mod tests {
         const POOL: u64 = 12_288;
         for th in [8, 10, 13] {
             for queues in [1, 2, 4, 8] {
-                let held = saturate(&vec![dynamic(th); queues], POOL, 0);
+                let held = saturate(&vec![dynamic(th); queues], POOL, (0, 0));
                 let expected = fixed_point(th, POOL, queues);
                 for frames in &held {
                     let off = (*frames as f64 - expected).abs();
@@ -162,8 +172,9 @@ mod tests {
     #[test]
     fn a_reserve_is_there_when_the_others_have_taken_the_rest() {
         const POOL: u64 = 1000;
-        let held = saturate(&[dynamic(16); 4], POOL, 0);
-        let seen = Occupancy { used: 0, pool_used: held.iter().sum(), pool_size: POOL, headroom: 0 };
+        let held = saturate(&[dynamic(16); 4], POOL, (0, 0));
+        let seen =
+            Occupancy { used: 0, pool_used: held.iter().sum(), pool_size: POOL, headroom: 0, first_burst: 0 };
         let quiet = Admission { reserve: 3, threshold: Threshold::Static(0), depth: DEEP };
         assert_eq!(quiet.limit(seen), 3);
         assert!(quiet.admits(seen, 1));
@@ -173,31 +184,41 @@ mod tests {
     #[test]
     fn a_full_pool_has_no_reserve() {
         let rule = Admission { threshold: Threshold::Dynamic(Th::ONE), reserve: 64, depth: DEEP };
-        assert!(!rule.admits(Occupancy { used: 5, pool_used: 100, pool_size: 100, headroom: 0 }, 1));
+        assert!(
+            !rule.admits(
+                Occupancy { used: 5, pool_used: 100, pool_size: 100, headroom: 0, first_burst: 0 },
+                1
+            )
+        );
     }
 
-    /// The experiment that headroom is for: a quiet queue's burst in a pool that others have saturated.
+    /// Of a quiet queue's burst, packets refused in a pool that others have saturated.
+    fn refused(th: u8, saturated: usize, burst: u64, (headroom, first_burst): (u64, u64)) -> usize {
+        const POOL: u64 = 4096;
+        let held = saturate(&vec![dynamic(th); saturated], POOL, (headroom, first_burst));
+        let mut seen =
+            Occupancy { used: 0, pool_used: held.iter().sum(), pool_size: POOL, headroom, first_burst };
+        let mut refuses = |_: &u64| {
+            let admitted = dynamic(th).admits(seen, 1);
+            seen.used += u64::from(admitted);
+            seen.pool_used += u64::from(admitted);
+            !admitted
+        };
+        (0..burst).filter(|packet| refuses(packet)).count()
+    }
+
+    /// The experiment that headroom is for.
     #[test]
     fn a_quiet_queues_burst_finds_room_where_plain_thresholds_leave_none() {
-        const POOL: u64 = 4096;
-        const BURST: u64 = 128;
-        let refused = |headroom: u64, reserve: u32, saturated: usize| {
-            let mut rules = vec![Admission { reserve, ..dynamic(13) }; saturated];
-            let held = saturate(&rules, POOL, headroom);
-            let quiet = rules.pop().unwrap();
-            let mut seen = Occupancy { used: 0, pool_used: held.iter().sum(), pool_size: POOL, headroom };
-            (0..BURST)
-                .filter(|_| {
-                    let admitted = quiet.admits(seen, 1);
-                    seen.used += u64::from(admitted);
-                    seen.pool_used += u64::from(admitted);
-                    !admitted
-                })
-                .count()
-        };
-        let by_queues = |headroom, reserve| [1, 2, 4, 8, 16].map(|queues| refused(headroom, reserve, queues));
-        assert_eq!(by_queues(0, 0), [0, 0, 17, 72, 100], "plain thresholds");
-        assert_eq!(by_queues(POOL / 8, 128), [0; 5], "headroom");
+        const HEADROOM: (u64, u64) = (512, 256);
+        let row = |th, sharing| [1, 2, 4, 8, 16].map(|queues| refused(th, queues, 256, sharing));
+        assert_eq!(row(13, (0, 0)), [0, 42, 145, 200, 228], "α = 8, plain");
+        assert_eq!(row(13, HEADROOM), [0, 0, 0, 0, 136], "α = 8, with headroom");
+        for th in [8, 10, 13] {
+            for (plain, headroom) in row(th, (0, 0)).into_iter().zip(row(th, HEADROOM)) {
+                assert!(headroom <= plain, "th {th}: {headroom} refused, {plain} without headroom");
+            }
+        }
     }
 
     #[test]
@@ -205,7 +226,7 @@ mod tests {
         const POOL: u64 = 12_288;
         const HEADROOM: u64 = POOL / 8;
         for (th, queues) in [(8, 1), (10, 4), (13, 8)] {
-            let held = saturate(&vec![dynamic(th); queues], POOL, HEADROOM);
+            let held = saturate(&vec![dynamic(th); queues], POOL, (HEADROOM, 64));
             let expected = fixed_point(th, POOL - HEADROOM, queues);
             for frames in &held {
                 assert!((*frames as f64 - expected).abs() <= 0.01 * expected + 1.0, "{held:?}, {expected}");
@@ -219,6 +240,7 @@ mod tests {
             rules in prop::collection::vec((3..=16u8, 0..64u32, 1..2000u32, prop::option::of(0..5000u32)), 1..8),
             pool_size in 0..5000u64,
             headroom in 0..1000u64,
+            first_burst in 0..300u64,
         ) {
             let rules: Vec<_> = rules
                 .into_iter()
@@ -227,7 +249,7 @@ mod tests {
                     Admission { threshold: fixed.map_or(dynamic, Threshold::Static), reserve, depth }
                 })
                 .collect();
-            let held = saturate(&rules, pool_size, headroom);
+            let held = saturate(&rules, pool_size, (headroom, first_burst));
             for (rule, frames) in rules.iter().zip(&held) {
                 prop_assert!(*frames <= u64::from(rule.depth));
                 if let Threshold::Static(most) = rule.threshold {
@@ -241,7 +263,7 @@ mod tests {
         #[test]
         fn a_packet_is_let_in_whole_or_not_at_all(used in 0..5000u64, frames in 1..200u64, depth in 64..4096u32) {
             let rule = Admission { threshold: Threshold::Static(u32::MAX), reserve: 0, depth };
-            let admitted = rule.admits(Occupancy { used, pool_used: used, pool_size: 100_000, headroom: 0 }, frames);
+            let admitted = rule.admits(Occupancy { used, pool_used: used, pool_size: 100_000, headroom: 0, first_burst: 0 }, frames);
             prop_assert_eq!(admitted, used == 0 || used + frames <= u64::from(depth));
         }
     }

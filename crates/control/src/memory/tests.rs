@@ -5,6 +5,7 @@ const WISH: Wish = Wish {
     attach: AttachKind::Tcx,
     ports: 1000,
     depth: 1024,
+    queues: 1,
     workers: 1,
     frames: None,
     frame_size: 2048,
@@ -51,12 +52,12 @@ fn rings_are_whole_pages() {
 #[test]
 fn each_mode_has_its_rings() {
     let rings = |spool_mode, attach| {
-        Wish { spool_mode, attach, workers: 2, ports: 100, ..WISH }.setup().unwrap().rings
+        Wish { spool_mode, attach, queues: 2, workers: 2, ports: 100, ..WISH }.setup().unwrap().rings
     };
     assert_eq!(rings(SpoolMode::Spp, AttachKind::Tcx), 100);
     assert_eq!(rings(SpoolMode::Spp, AttachKind::Xdp), 200);
     assert_eq!(rings(SpoolMode::Basic, AttachKind::Xdp), 2);
-    assert_eq!(rings(SpoolMode::None, AttachKind::Xdp), 100);
+    assert_eq!(rings(SpoolMode::None, AttachKind::Xdp), 200);
 }
 
 #[test]
@@ -80,6 +81,7 @@ fn what_could_not_be_started_is_not_estimated() {
     for (wish, said) in [
         (Wish { depth: 1000, ..WISH }, "value: 1000"),
         (Wish { workers: 65, ..WISH }, "1 to 64"),
+        (Wish { queues: 2, ..WISH }, "one for each worker"),
         (Wish { frames: Some(1024), ..WISH }, "at least twice"),
         (Wish { frame_size: 1500, ..WISH }, "2048 or 4096"),
         (Wish { ports: 4097, ..WISH }, "0 to 4096"),

@@ -44,10 +44,13 @@ pub struct EstimateArgs {
     /// How ports are attached; an XDP port has an RX ring at every worker
     #[arg(long, value_enum, default_value_t = AttachTo::Tcx)]
     pub attach: AttachTo,
+    /// Receive queues of each netdev, for --mode none
+    #[arg(long, value_name = "Q", default_value_t = 1)]
+    pub queues: u32,
     /// Workers
     #[arg(long, value_name = "W", default_value_t = 1)]
     pub workers: u32,
-    /// Frames of the shared pool [default: 16384; 1024 with --mode none]
+    /// Frames of the shared pool [default: 16384]
     #[arg(long, value_name = "F")]
     pub frames: Option<u32>,
     /// Bytes of a frame: 2048 or 4096
@@ -92,6 +95,7 @@ impl EstimateArgs {
                 AttachTo::Xdp => AttachKind::Xdp,
             },
             ports: self.ports,
+            queues: self.queues,
             depth: self.depth,
             workers: self.workers,
             frames: self.frames,

@@ -164,7 +164,9 @@ fn predicted(client: &Client, ports: u32, setup: &Setup, report: &mut Report) ->
     let [ports, depth, workers, frames] = words.each_ref().map(String::as_str);
     let mode = setup.mode.name();
     let verb = ["pool", "estimate", "--ports", ports, "--depth", depth, "--mode", mode, "--workers", workers];
-    let finished = client.call(&[&verb[..], &["--frames", frames, "--json"]].concat())?;
+    // As many queues as workers: so it is measured.
+    let finished =
+        client.call(&[&verb[..], &["--queues", workers, "--frames", frames, "--json"]].concat())?;
     if finished.status.code() == Some(USAGE_STATUS) {
         report.skip("predictions: this forebay has no `pool estimate` yet");
         return Ok(None);

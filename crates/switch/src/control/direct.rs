@@ -39,7 +39,7 @@ impl Control {
         let bound = bind(netdev.ifindex, depth, queues, &stock, first).map_err(|error| no_socket(&error))?;
         let rule = match own_memory {
             true => share::own_memory_rule(depth),
-            false => self.ports[&id].share.rule(self.policy, depth),
+            false => self.ports[&id].share.rule(depth),
         };
         let mut rings = Vec::new();
         for (worker, Bound { queue, mut fill, ring }) in bound.into_iter().enumerate() {

@@ -103,7 +103,7 @@ impl Control {
         let bank = Bank::Collector(self.generation()?.number);
         let port = &self.ports[&id];
         let depth = port.rxq.depth;
-        let rule = port.share.rule(self.policy, depth);
+        let rule = port.share.rule(depth);
         let mut rings = Vec::new();
         for opened in opened {
             let service = Service { bank, feed: Feed::Port(id), depth, rule, own: None };

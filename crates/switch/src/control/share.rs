@@ -14,9 +14,9 @@ use crate::generation::Generation;
 /// thousand ports that could not be kept.
 pub(super) const DEFAULT: Share = Share { threshold: Threshold::Dynamic(Th::ONE), reserve: 0 };
 
-/// What `headroom` reserves for each port: twice the budget of a turn.
-const FIRST_BURST: u32 = 128;
-/// The part of the pool that `headroom` keeps from thresholds.
+/// Frames up to which a ring may use the headroom: four budgets of a turn.
+const FIRST_BURST: u32 = 256;
+/// Headroom is room for two first bursts, and no more than this part of the pool.
 const HEADROOM_PART: u32 = 8;
 
 /// One port's part in the pool. It counts for each RX ring of the port by itself.
@@ -29,20 +29,12 @@ pub(super) struct Share {
 
 impl Share {
     /// For the kernel programs.
-    pub(super) fn rule(self, policy: PoolPolicy, depth: u32) -> RingRule {
+    pub(super) fn rule(self, depth: u32) -> RingRule {
         let (th, limit) = match self.threshold {
             Threshold::Dynamic(th) => (th.get().into(), 0),
             Threshold::Static(frames) => (0, frames),
         };
-        RingRule { depth, reserve: self.reserve(policy), th, limit }
-    }
-
-    /// Frames it may hold whatever its threshold says: with headroom, a first burst for everybody.
-    fn reserve(self, policy: PoolPolicy) -> u32 {
-        match policy {
-            PoolPolicy::Dt => self.reserve,
-            PoolPolicy::Headroom => self.reserve.max(FIRST_BURST),
-        }
+        RingRule { depth, reserve: self.reserve, th, limit }
     }
 
     /// For whoever asks.
@@ -87,10 +79,13 @@ impl Control {
         let size = size.saturating_sub(self.frames_for_direct_rings());
         let accounts = self.datapath.accounts();
         accounts.set_pool_size(size.into());
-        accounts.set_headroom(match self.policy {
-            PoolPolicy::Dt => 0,
-            PoolPolicy::Headroom => u64::from(size / HEADROOM_PART),
-        });
+        match self.policy {
+            PoolPolicy::Dt => accounts.set_headroom(0, 0),
+            PoolPolicy::Headroom => {
+                let headroom = (2 * FIRST_BURST).min(size / HEADROOM_PART);
+                accounts.set_headroom(headroom.into(), FIRST_BURST.min(headroom / 2).into());
+            }
+        }
         for port in self.ports.values() {
             self.apply_share(port);
         }
@@ -100,7 +95,7 @@ impl Control {
         for ring in &port.rings {
             let rule = match port.stock {
                 Some(_) => own_memory_rule(ring.depth),
-                None => port.share.rule(self.policy, ring.depth),
+                None => port.share.rule(ring.depth),
             };
             ring.account.set_rule(rule);
         }
@@ -191,14 +186,15 @@ impl Control {
         let sockets = port.socket_drops();
         let accounts = self.datapath.accounts();
         let share = port.share;
-        let reserve = share.reserve(self.policy);
-        let admission = Admission { threshold: share.threshold, reserve, depth: port.rxq.depth };
+        let admission =
+            Admission { threshold: share.threshold, reserve: share.reserve, depth: port.rxq.depth };
         let used = port.used();
         let seen = Occupancy {
             used,
             pool_used: accounts.pool_used(),
             pool_size: accounts.pool_size(),
             headroom: accounts.headroom(),
+            first_burst: accounts.first_burst(),
         };
         let kernel = self.datapath.counters(port.id.0).since(&port.baseline);
         PoolPort {
@@ -206,7 +202,7 @@ impl Control {
             used,
             max: port.max(),
             threshold: share.show(self.frame_bytes()),
-            reserve,
+            reserve: share.reserve,
             limit: admission.limit(seen),
             drops_over_threshold: kernel.over_threshold_packets,
             drops_no_frame: sockets.rx_dropped,

@@ -116,7 +116,8 @@ impl Ready {
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut room, timeout) else { return false };
         for event in events.iter() {
             match event.data.u64() {
-                COMMAND => {}
+                // The bell may ring after its command was carried out; it must be silenced all the same.
+                COMMAND => self.command_waits.store(true, Ordering::Relaxed),
                 slot => self.wake(Slot(slot as u32)),
             }
         }
@@ -157,6 +158,15 @@ mod tests {
 
     fn order(ready: &mut Ready, turns: usize) -> Vec<u32> {
         (0..turns).filter_map(|_| ready.next().map(|slot| slot.0)).collect()
+    }
+
+    #[test]
+    fn a_bell_that_rings_late_is_heard_and_silenced() {
+        let mut ready = ready();
+        rustix::io::write(&*ready.bell, &1u64.to_ne_bytes()).expect("an eventfd takes a number");
+        assert!(ready.look_now() && ready.is_asked());
+        ready.silence();
+        assert!(!ready.look_now() && !ready.is_asked());
     }
 
     #[test]
