@@ -315,6 +315,15 @@ fn adaptive() -> Outcome {
         posted().is_ok_and(|now| now <= 128)
     })?;
     assert_quiet(&client)?;
+    // Bursts while frames are taken back from the one before.
+    for _ in 0..20 {
+        let burst = Ping::new(hosts[1].v4()).count(100).from(&hosts[0])?;
+        assert!(burst.received > 0, "{burst:?}");
+    }
+    wait::until("the fill ring to be at its low watermark", RECLAIM_LIMIT, || {
+        posted().is_ok_and(|now| now <= 128)
+    })?;
+    assert!(Ping::new(hosts[1].v4()).from(&hosts[0])?.is_complete());
     client.ok(&["rxq", "set", "--collector", "--refill", "static"])?;
     assert!(Ping::new(hosts[1].v4()).from(&hosts[0])?.is_complete());
     assert_eq!(posted()?, u64::from(rxq(&client)?.collector.depth));

@@ -49,7 +49,7 @@ pub struct PoolShow {
     pub frames_held: u64,
     /// Frames that ports may hold together: all but what fill rings and workers keep.
     pub frames_shared: u64,
-    /// Of these, frames that thresholds leave to reserves.
+    /// Of these, frames that thresholds leave to ports below a first burst.
     pub frames_headroom: u64,
     /// Bytes of the pool.
     pub bytes_total: u64,

@@ -89,7 +89,7 @@ impl Generation {
             let socket = &collector.queues[queue as usize];
             datapath.set_socket(Bank::Collector(number), RingOwner::Drain, queue, socket.as_fd())?;
             let (mut supply, gauge) = stock.supply(fill, refill(fill_entries));
-            supply.drain = Some(Drain::new(rx, collector.pair.ends.transmit_ifindex));
+            supply.drain = Some(Drain::new(Arc::clone(socket), rx, collector.pair.ends.transmit_ifindex));
             supplies.push(supply);
             gauges.push(gauge);
         }

@@ -14,6 +14,7 @@ pub struct Ping {
     payload_bytes: u32,
     forbid_fragments: bool,
     pause: Option<Duration>,
+    deadline: Option<Duration>,
 }
 
 /// What ping counted.
@@ -42,7 +43,14 @@ impl PingReport {
 impl Ping {
     /// Three requests of 56 bytes, one right after the other.
     pub fn new(target: impl Into<IpAddr>) -> Ping {
-        Ping { target: target.into(), count: 3, payload_bytes: 56, forbid_fragments: false, pause: None }
+        Ping {
+            target: target.into(),
+            count: 3,
+            payload_bytes: 56,
+            forbid_fragments: false,
+            pause: None,
+            deadline: None,
+        }
     }
 
     /// Sends this many requests.
@@ -63,6 +71,14 @@ impl Ping {
     #[must_use]
     pub fn every(mut self, pause: Duration) -> Ping {
         self.pause = Some(pause);
+        self
+    }
+
+    /// Ends after this long, however many replies are missing. Until then ping goes on for as many replies as requests
+    /// were asked for, and says how many requests that took.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Ping {
+        self.deadline = Some(deadline);
         self
     }
 
@@ -88,6 +104,9 @@ impl Ping {
             None => command.args(["-i", "1", "-l", &count]),
         };
         command.args(["-s", &self.payload_bytes.to_string()]);
+        if let Some(deadline) = self.deadline {
+            command.args(["-w", &deadline.as_secs().to_string()]);
+        }
         if self.forbid_fragments {
             command.args(["-M", "do"]);
         }

@@ -83,7 +83,7 @@ impl Control {
             PoolPolicy::Dt => accounts.set_headroom(0, 0),
             PoolPolicy::Headroom => {
                 let headroom = (2 * FIRST_BURST).min(size / HEADROOM_PART);
-                accounts.set_headroom(headroom.into(), FIRST_BURST.min(headroom / 2).into());
+                accounts.set_headroom(headroom.into(), FIRST_BURST.min(headroom).into());
             }
         }
         for port in self.ports.values() {

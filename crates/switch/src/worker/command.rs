@@ -77,7 +77,9 @@ impl Commander {
 impl Worker {
     /// Waits for packets or commands; says whether it slept.
     pub(super) fn wait(&mut self) -> bool {
-        if self.ready.look_now() || self.reclaim() {
+        let is_anybody_ready = self.ready.look_now();
+        self.tend();
+        if is_anybody_ready || self.reclaim() {
             return false;
         }
         self.ready.sleep(self.looks_again());
@@ -97,9 +99,9 @@ impl Worker {
                     self.remove_member(port);
                     let _ = answer.send(());
                 }
-                Command::AddSupply(number, supply) => self.supplies[usize::from(number)] = Some(supply),
+                Command::AddSupply(number, supply) => self.add_supply(number, supply),
                 Command::RemoveSupply(number, answer) => {
-                    self.supplies[usize::from(number)] = None;
+                    self.remove_supply(number);
                     let _ = answer.send(());
                 }
                 Command::AddChannel(slot, channel) => self.add(slot, channel),
@@ -113,6 +115,20 @@ impl Worker {
             }
         }
         true
+    }
+
+    fn add_supply(&mut self, number: u8, supply: Box<Supply>) {
+        if let Some(drain) = &supply.drain {
+            // Without it, frames that were used up late come home with the next packet of any port.
+            let _ = self.ready.watch_drain(drain.queue.as_fd());
+        }
+        self.supplies[usize::from(number)] = Some(supply);
+    }
+
+    fn remove_supply(&mut self, number: u8) {
+        if let Some(drain) = self.supplies[usize::from(number)].take().and_then(|supply| supply.drain) {
+            self.ready.ignore(drain.queue.as_fd());
+        }
     }
 
     fn add(&mut self, slot: Slot, mut channel: Box<Channel>) {

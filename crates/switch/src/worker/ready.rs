@@ -20,6 +20,8 @@ const EVENTS: usize = 64;
 const COMMANDS: usize = 64;
 /// Marks the event of the command channel; slots are 32 bits.
 const COMMAND: u64 = u64::MAX;
+/// Marks the event of a queue's own socket.
+const DRAIN: u64 = u64::MAX - 1;
 
 /// How long a worker sleeps that wants to look again.
 const BRIEFLY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -118,6 +120,8 @@ impl Ready {
             match event.data.u64() {
                 // The bell may ring after its command was carried out; it must be silenced all the same.
                 COMMAND => self.command_waits.store(true, Ordering::Relaxed),
+                // Whoever looks tends to the supplies next.
+                DRAIN => {}
                 slot => self.wake(Slot(slot as u32)),
             }
         }
@@ -140,6 +144,11 @@ impl Ready {
     /// Watches a ring's socket.
     pub(super) fn watch(&mut self, slot: Slot, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(u64::from(slot.0)), epoll::EventFlags::IN)
+    }
+
+    /// Watches a queue's own socket, which no port has.
+    pub(super) fn watch_drain(&mut self, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(DRAIN), epoll::EventFlags::IN)
     }
 
     /// Stops watching it.

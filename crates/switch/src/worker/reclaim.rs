@@ -4,8 +4,10 @@
 //! own collector, each uses one frame up, and takes the frames out of the ring where these packets end. A burst leaves
 //! thousands of frames posted; taking them back costs a few milliseconds, once, when nothing else is to be done.
 
+use std::sync::Arc;
+
 use forebay_pool::{Burst, Segment};
-use forebay_xsk::{RxRing, TagEdit, Transmitter};
+use forebay_xsk::{Queue, RxRing, TagEdit, Transmitter};
 
 use super::channel::Supply;
 use super::{BUDGET, Worker};
@@ -21,6 +23,7 @@ const FUTILE: u32 = 4;
 
 /// Where a worker's packets to its own collector go, and where they end.
 pub(crate) struct Drain {
+    pub(super) queue: Arc<Queue>,
     ring: RxRing,
     ifindex: u32,
     futile: u32,
@@ -28,12 +31,22 @@ pub(crate) struct Drain {
 
 impl Drain {
     /// `ring` is that of the queue's own socket, `ifindex` the collector's transmit end.
-    pub(crate) fn new(ring: RxRing, ifindex: u32) -> Self {
-        Self { ring, ifindex, futile: 0 }
+    pub(crate) fn new(queue: Arc<Queue>, ring: RxRing, ifindex: u32) -> Self {
+        Self { queue, ring, ifindex, futile: 0 }
     }
 }
 
 impl Worker {
+    /// Between polls: what was used up comes home, and no fill ring stays below its watermark. Packets to ourselves may
+    /// come late, and use up what a port would need; no turn of a port would follow that.
+    pub(super) fn tend(&mut self) {
+        let Self { supplies, burst, .. } = self;
+        for supply in supplies.iter_mut().flatten() {
+            supply.collect(burst);
+            supply.top_up_from_pool();
+        }
+    }
+
     /// Takes a budget of posted frames back, if too many are; says whether it did.
     pub(super) fn reclaim(&mut self) -> bool {
         let Self { supplies, transmitter, burst, .. } = self;
@@ -60,14 +73,21 @@ impl Supply {
             return false;
         }
         self.use_up(self.excess().min(BUDGET), transmitter, burst);
-        let Some(drain) = &mut self.drain else { return false };
-        drain.futile += 1;
+        if let Some(drain) = &mut self.drain {
+            drain.futile += 1;
+        }
+        self.collect(burst);
+        self.posted.set(u64::from(self.fill.occupancy()));
+        true
+    }
+
+    /// Frames of packets to ourselves, as far as they have arrived.
+    fn collect(&mut self, burst: &mut Burst) {
+        let Some(drain) = &mut self.drain else { return };
         while drain.ring.receive(burst, u64::MAX) > 0 {
             drain.futile = 0;
             burst.drain().for_each(|frame| self.magazine.put(frame));
         }
-        self.posted.set(u64::from(self.fill.occupancy()));
-        true
     }
 
     /// Sends so many packets to the collector.

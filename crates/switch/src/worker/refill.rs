@@ -58,6 +58,14 @@ impl Supply {
         self.refill.target().saturating_sub(self.fill.occupancy()).min(self.fill.free_slots())
     }
 
+    /// Fills the ring up to its watermark, as far as one call may.
+    pub(super) fn top_up_from_pool(&mut self) {
+        let room = self.room().min(TOP_UP);
+        if room > 0 {
+            self.top_up(room);
+        }
+    }
+
     fn top_up(&mut self, most: u32) {
         for _ in 0..most {
             let Some(frame) = self.magazine.take() else { break };

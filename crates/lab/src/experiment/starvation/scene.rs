@@ -87,7 +87,11 @@ impl Scene<'_> {
         let before = client.map(Reading::settled).transpose()?;
         let flood = Flood::start(self.lab, attacker, target, self.attacker_cpu)?;
         let flooded = latency::tcp(victim, server, self.duration);
-        let pings = Ping::new(server.v4()).count(self.pings).every(PING_PAUSE).from(victim)?;
+        let pings = Ping::new(server.v4())
+            .count(self.pings)
+            .every(PING_PAUSE)
+            .within(3 * PING_PAUSE * self.pings)
+            .from(victim)?;
         let flood = flood.finish()?;
         let moved = before.zip(client).map(|(before, client)| moved_since(&before, client)).transpose()?;
         let ledger = moved.map(|moved| Ledger::of(&moved, attacker.name(), target.name(), &flood));
