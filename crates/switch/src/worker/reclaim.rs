@@ -34,6 +34,11 @@ impl Drain {
     pub(crate) fn new(queue: Arc<Queue>, ring: RxRing, ifindex: u32) -> Self {
         Self { queue, ring, ifindex, futile: 0 }
     }
+
+    /// After a burst it is worth the attempt again.
+    pub(super) fn try_again(&mut self) {
+        self.futile = 0;
+    }
 }
 
 impl Worker {

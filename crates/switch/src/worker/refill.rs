@@ -51,6 +51,9 @@ impl Supply {
 
     fn observe(&mut self, packets: u32, complete: bool) {
         self.refill.observe(Poll { packets, budget: BUDGET as u32, complete, posted: self.fill.occupancy() });
+        if let (true, Some(drain)) = (self.refill.is_busy(), &mut self.drain) {
+            drain.try_again();
+        }
     }
 
     /// Frames that may be posted now.
