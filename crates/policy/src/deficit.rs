@@ -17,17 +17,25 @@ impl Deficit {
         Self { quantum, credit: 0 }
     }
 
-    /// A turn begins: bytes that may be served. 0 when the debt is larger than a quantum.
-    pub fn begin(&mut self) -> u64 {
+    /// A turn begins.
+    pub fn begin(&mut self) {
         self.credit += i64::from(self.quantum);
+    }
+
+    /// Bytes that may be served in what is left of the turn; none when the debt is larger than a quantum.
+    pub fn allowed(&self) -> u64 {
         self.credit.max(0) as u64
+    }
+
+    /// So many were served.
+    pub fn served(&mut self, bytes: u64) {
+        self.credit -= bytes as i64;
     }
 
     /// The turn is over. Credit that was not used is lost, so that none is saved up; so is the debt of a queue that has
     /// no `more` to serve.
-    pub fn end(&mut self, served_bytes: u64, more: bool) {
-        let left = self.credit - served_bytes as i64;
-        self.credit = if more { left.min(0) } else { 0 };
+    pub fn end(&mut self, more: bool) {
+        self.credit = if more { self.credit.min(0) } else { 0 };
     }
 }
 
@@ -39,10 +47,16 @@ mod tests {
 
     /// Serves packets of one length for a turn, as a worker does: while there is credit, up to a number of packets.
     fn turn(deficit: &mut Deficit, length: u64, most: u64) -> u64 {
-        let allowed = deficit.begin();
-        let served = (allowed.div_ceil(length)).min(most) * length;
-        deficit.end(served, true);
+        deficit.begin();
+        let served = (deficit.allowed().div_ceil(length)).min(most) * length;
+        deficit.served(served);
+        deficit.end(true);
         served
+    }
+
+    fn next(deficit: &mut Deficit) -> u64 {
+        deficit.begin();
+        deficit.allowed()
     }
 
     #[test]
@@ -50,19 +64,21 @@ mod tests {
         let mut deficit = Deficit::new(1000);
         for _ in 0..10 {
             deficit.begin();
-            deficit.end(0, false);
+            deficit.end(false);
         }
-        assert_eq!(deficit.begin(), 1000);
+        assert_eq!(next(&mut deficit), 1000);
     }
 
     #[test]
     fn what_was_taken_beyond_is_owed() {
         let mut deficit = Deficit::new(1000);
-        assert_eq!(deficit.begin(), 1000);
-        deficit.end(1800, true);
-        assert_eq!(deficit.begin(), 200);
-        deficit.end(1500, true);
-        assert_eq!(deficit.begin(), 0, "more than a quantum is owed");
+        assert_eq!(next(&mut deficit), 1000);
+        [800, 1000].into_iter().for_each(|bytes| deficit.served(bytes));
+        deficit.end(true);
+        assert_eq!(next(&mut deficit), 200);
+        deficit.served(1500);
+        deficit.end(true);
+        assert_eq!(next(&mut deficit), 0, "more than a quantum is owed");
     }
 
     proptest! {

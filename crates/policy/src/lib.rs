@@ -12,11 +12,15 @@
 mod bucket;
 mod deficit;
 mod nanos;
+mod pace;
 mod refill;
 mod threshold;
+mod turn;
 
 pub use bucket::TokenBucket;
 pub use deficit::Deficit;
 pub use nanos::Nanos;
+pub use pace::{Pace, Served};
 pub use refill::{Poll, Refill, RefillRule};
 pub use threshold::{Admission, Occupancy, Th, Threshold};
+pub use turn::{Piece, Standing, Turn};

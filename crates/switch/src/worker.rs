@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Cache;
-use forebay_policy::Nanos;
+use forebay_policy::{Nanos, Pace};
 use forebay_pool::Burst;
 use forebay_xsk::Transmitter;
 
@@ -48,8 +48,8 @@ use join::JointRun;
 use ready::Ready;
 use receive::Stretch;
 
-/// Packets of one ring in one turn; the kernel's NAPI budget.
-pub(crate) const BUDGET: usize = 64;
+/// Packets after which a worker looks who else is ready: the longest turn.
+pub(crate) const BUDGET: usize = Pace::TURN as usize;
 
 /// Bytes of one ring in one turn, about: a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
 pub(crate) const QUANTUM_BYTES: u32 = BUDGET as u32 * 1514;
@@ -135,25 +135,23 @@ impl Worker {
         }
     }
 
-    /// One turn of one ring: the data plane. Says how many packets it was.
+    /// One turn of one ring, or a piece of it: the data plane. Says how many packets it was.
     fn run_once(&mut self, slot: Slot) -> usize {
         let Some(mut channel) = self.channels[slot.index()].take() else { return 0 };
         let now = Nanos(self.started.elapsed().as_nanos() as u64);
         let topology = Arc::clone(self.topology.load());
 
-        let more = self.receive(&mut channel);
+        let standing = self.receive(&mut channel);
         let arena = channel.ring.arena();
         self.classify(arena, &topology);
         self.decide(&topology, now);
         self.transmit(arena, &topology);
         self.complete(&channel);
         let packets = self.burst.len();
-        self.refill(&mut channel, more);
+        self.refill(&mut channel, standing);
         channel.settle();
 
-        if more {
-            self.ready.again(slot);
-        }
+        self.ready.served(slot, packets, standing);
         self.channels[slot.index()] = Some(channel);
         packets
     }

@@ -102,14 +102,14 @@ impl RxRing {
         Self { ring, arena, bad_descriptors: 0 }
     }
 
-    /// Moves packets into `burst` until it is full, the ring empty, or `bytes` are reached, which the last packet may
-    /// exceed; packet path. Returns how many packets.
+    /// Moves up to `packets` into `burst`, until it is full, the ring empty, or `bytes` are reached, which the last
+    /// packet may exceed; packet path. Returns how many packets.
     #[inline]
-    pub fn receive(&mut self, burst: &mut Burst, bytes: u64) -> usize {
+    pub fn receive(&mut self, burst: &mut Burst, packets: usize, bytes: u64) -> usize {
         let before = burst.len();
         let (mut received, mut last) = (0, true);
         // A packet that has begun is received whole.
-        while !burst.is_full() && (received < bytes || !last) {
+        while !burst.is_full() && (!last || received < bytes && burst.len() - before < packets) {
             let Some(descriptor) = self.ring.pop() else { break };
             last = descriptor.options & CONTINUED == 0;
             received += u64::from(descriptor.len);

@@ -3,6 +3,7 @@
 //! The switch stands still while every port is offered more than it may hold, so that nothing drains: what it lets in is
 //! what the port then holds. Hosts send in turns. Afterwards everything drains, and no port may hold anything.
 
+mod events;
 mod formula;
 mod saturate;
 
@@ -17,12 +18,22 @@ const SENDERS: [usize; 4] = [1, 2, 4, 8];
 const CROWDED: usize = 8;
 /// Frames of that burst.
 const BURST: u64 = 256;
+/// Hosts that random events happen to; not the two that [`Arena::build`] adds.
+const RANDOM_HOSTS: usize = 6;
+/// Frames of their pool.
+const RANDOM_FRAMES: u32 = 16384;
 /// From here on the measured is not what the formula says.
 const TOLERANCE_PERCENT: f64 = 10.0;
 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
+    /// Random events, packets most of them, after which no port may hold anything
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub events: u64,
+    /// Makes the events random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     /// Where the report goes.
     #[command(flatten)]
     pub output: OutputOptions,
@@ -36,10 +47,11 @@ pub fn run(options: &Options) -> Result<bool> {
     let about = format!(
         "Every sending port is offered more than it may hold while the switch stands still. Expected: αB/(1+αN) frames \
          each, of B frames that N ports share (Choudhury and Hahne 1998). Then a quiet port's burst of {BURST} packets \
-         arrives in the pool that {CROWDED} ports have saturated."
+         arrives in the pool that {CROWDED} ports have saturated; then {} random events happen.",
+        options.events
     );
     let mut report = Report::begin("threshold", "What saturated ports hold", about);
-    let outcome = measure(&mut report);
+    let outcome = measure(&mut report).and_then(|()| shake(options, &mut report));
     report.conclude(outcome, &options.output)
 }
 
@@ -64,6 +76,45 @@ fn measure(report: &mut Report) -> Result<()> {
         }
     }
     fill_bursts(report, &bursts);
+    Ok(())
+}
+
+/// Random events, and the frames that do not come back.
+fn shake(options: &Options, report: &mut Report) -> Result<()> {
+    eprintln!("{} random events", options.events);
+    let setup = Setup { frames: Some(RANDOM_FRAMES), ..Setup::default() };
+    let Some(mut arena) = Arena::build(&setup, RANDOM_HOSTS, report)? else { return Ok(()) };
+    let outcome = events::run(&mut arena, options.events, options.seed)?;
+    let columns = [
+        "seed",
+        "packets",
+        "changes",
+        "drops on the last ports",
+        "used afterwards",
+        "frames astray",
+        "seconds",
+    ];
+    let mut table = Table::new("After random events", columns);
+    table.row([
+        options.seed.into(),
+        outcome.packets.into(),
+        outcome.changes.into(),
+        outcome.dropped.into(),
+        outcome.left.into(),
+        outcome.astray.into(),
+        outcome.took.as_secs_f64().into(),
+    ]);
+    report.table(table);
+    report.note(
+        "Packets go from any host to any host, to everybody, and to stations nobody has heard of. Changes: a port's \
+         threshold, reserve or ring depth, policy, spool mode, size of the pool, a port deleted and added.",
+    );
+    if outcome.left + outcome.astray > 0 {
+        report.broken(format!(
+            "after random events ports still hold {} frames, and {} are neither free nor posted",
+            outcome.left, outcome.astray
+        ));
+    }
     Ok(())
 }
 

@@ -57,6 +57,8 @@ pub fn tcp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> 
 fn echo_tcp(listener: &TcpListener) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
+    // Where packets are lost, so is the client's end of the connection.
+    stream.set_read_timeout(Some(2 * RESPONSE_LIMIT))?;
     let mut byte = [0];
     loop {
         stream.read_exact(&mut byte)?;

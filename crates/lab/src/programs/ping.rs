@@ -74,8 +74,8 @@ impl Ping {
         self
     }
 
-    /// Ends after this long, however many replies are missing. Until then ping goes on for as many replies as requests
-    /// were asked for, and says how many requests that took.
+    /// Ends after this long, whatever is still to be sent: where most replies are missing, ping slows down. What is then
+    /// under way counts as lost.
     #[must_use]
     pub fn within(mut self, deadline: Duration) -> Ping {
         self.deadline = Some(deadline);
@@ -94,7 +94,15 @@ impl Ping {
     /// # Errors
     /// When ping's output is not understood, as when there is no route.
     pub fn from(&self, host: &Host) -> Result<PingReport> {
-        let mut command = host.netns().command("ping");
+        let mut command = match self.deadline {
+            // Interrupted, ping sums up; its own deadline (-w) would have it go on until all replies are there.
+            Some(deadline) => {
+                let mut command = host.netns().command("timeout");
+                command.args(["--signal=INT", &deadline.as_secs().to_string(), "ping"]);
+                command
+            }
+            None => host.netns().command("ping"),
+        };
         let count = self.count.to_string();
         // All at once, because ping waits for the last replies no longer than twice the longest time before or the
         // interval: with a short one it gives up on a busy machine.
@@ -104,9 +112,6 @@ impl Ping {
             None => command.args(["-i", "1", "-l", &count]),
         };
         command.args(["-s", &self.payload_bytes.to_string()]);
-        if let Some(deadline) = self.deadline {
-            command.args(["-w", &deadline.as_secs().to_string()]);
-        }
         if self.forbid_fragments {
             command.args(["-M", "do"]);
         }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use forebay_control::port::AttachKind;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::{Bank, RingOwner, RingRule, grace_period};
-use forebay_policy::Deficit;
+use forebay_policy::Turn;
 use forebay_xsk::{PortSocket, RxRing, Statistics, XskError};
 
 use super::port::{self, Port, Ring};
@@ -92,7 +92,7 @@ impl Control {
             socket: Arc::clone(&socket),
             gauge: Arc::clone(&gauge),
             account: Some(account.clone()),
-            deficit: Deficit::new(QUANTUM_BYTES),
+            turn: Turn::new(QUANTUM_BYTES),
         });
         let taken = account.taken();
         Ok(Ring { worker, slot, bank, depth, socket, gauge, account, taken, supply: gauge_of_supply })

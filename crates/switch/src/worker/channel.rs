@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_control::PortId;
 use forebay_kernel::RingAccount;
-use forebay_policy::{Deficit, Refill};
+use forebay_policy::{Refill, Turn};
 use forebay_pool::Magazine;
 use forebay_xsk::{FillRing, PortSocket, RxRing};
 
@@ -63,7 +63,7 @@ pub(crate) struct Channel {
     pub(crate) gauge: Arc<RingGauge>,
     /// `None` once another ring has taken its place.
     pub(crate) account: Option<RingAccount>,
-    pub(crate) deficit: Deficit,
+    pub(crate) turn: Turn,
 }
 
 impl Channel {

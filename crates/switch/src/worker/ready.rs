@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use forebay_policy::{Pace, Served, Standing};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
@@ -28,17 +29,26 @@ const BRIEFLY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Turns that new rings get before one that has waited since its last turn.
 const NEW_BEFORE_OLD: u32 = 16;
 
+/// Turns of the worker for which a ring stays heavy after one of its own that left packets.
+const HEAVY_TURNS: u64 = 64;
+
 /// Run lists and epoll of one worker.
 ///
-/// A ring that had nothing when it was last served is *new* when packets come, and goes before *old* ones, which were not
-/// empty after their turn. So whoever has little to send waits for the turn under way and not for every ring that is
-/// flooded (the two lists of FQ-CoDel, RFC 8290 section 4.2). Old rings are not starved: they have every seventeenth turn.
+/// A ring with packets is *old* when a turn of its lately left some, and *new* otherwise; new ones go before old ones. So
+/// whoever has little to send waits for the turn under way and not for every ring that is flooded (the two lists of
+/// FQ-CoDel, RFC 8290 section 4.2). Old rings are not starved: they have every seventeenth turn.
 pub(super) struct Ready {
     epoll: OwnedFd,
     new: VecDeque<Slot>,
     old: VecDeque<Slot>,
     new_in_a_row: u32,
+    pace: Pace,
+    /// Nobody had a turn since the last look.
+    looked: bool,
     listed: Vec<bool>,
+    turns: u64,
+    /// The turn until which each ring is heavy.
+    heavy: Vec<u64>,
     pub(super) commands: Receiver<Command>,
     bell: Arc<OwnedFd>,
     command_waits: Arc<AtomicBool>,
@@ -61,7 +71,11 @@ impl Ready {
             new: VecDeque::with_capacity(slots),
             old: VecDeque::with_capacity(slots),
             new_in_a_row: 0,
+            pace: Pace::default(),
+            looked: false,
             listed: vec![false; slots],
+            turns: 0,
+            heavy: vec![0; slots],
             commands,
             bell,
             command_waits,
@@ -69,8 +83,12 @@ impl Ready {
         Ok((ready, commander))
     }
 
-    /// The ring whose turn it is.
+    /// The ring whose turn it is. In a hurry, whoever has more goes on only after a look at who has come.
     pub(super) fn next(&mut self) -> Option<Slot> {
+        if self.new.is_empty() && !self.old.is_empty() && !self.looked && self.pace.is_hurried() {
+            self.look_now();
+        }
+        self.looked = false;
         let old_first = self.new_in_a_row >= NEW_BEFORE_OLD && !self.old.is_empty();
         let new = if old_first { None } else { self.new.pop_front() };
         self.new_in_a_row = if new.is_some() { self.new_in_a_row + 1 } else { 0 };
@@ -79,17 +97,33 @@ impl Ready {
         Some(slot)
     }
 
-    /// The ring has more: it gets another turn when those before it had theirs.
-    pub(super) fn again(&mut self, slot: Slot) {
-        if self.list(slot) {
-            self.old.push_back(slot);
+    /// When turns are interrupted.
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// The ring whose turn it was had so many packets. With more, it goes on when new ones had their turn, or has another
+    /// turn when all others had theirs.
+    pub(super) fn served(&mut self, slot: Slot, packets: usize, standing: Standing) {
+        let more = standing != Standing::Empty;
+        self.pace.observe(Served { packets: packets as u32, more, new: self.new_in_a_row > 0 });
+        self.turns += 1;
+        if more {
+            self.heavy[slot.index()] = self.turns + HEAVY_TURNS;
+        }
+        match standing {
+            Standing::Empty => {}
+            Standing::Interrupted if self.list(slot) => self.old.push_front(slot),
+            Standing::Over if self.list(slot) => self.old.push_back(slot),
+            Standing::Interrupted | Standing::Over => {}
         }
     }
 
     /// The ring may have packets.
     pub(super) fn wake(&mut self, slot: Slot) {
+        let is_heavy = self.turns < self.heavy[slot.index()];
         if self.list(slot) {
-            self.new.push_back(slot);
+            if is_heavy { &mut self.old } else { &mut self.new }.push_back(slot);
         }
     }
 
@@ -116,6 +150,7 @@ impl Ready {
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         // An interrupted wait reports nothing, and the caller comes back.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut room, timeout) else { return false };
+        self.looked = true;
         for event in events.iter() {
             match event.data.u64() {
                 // The bell may ring after its command was carried out; it must be silenced all the same.
@@ -182,22 +217,46 @@ mod tests {
     fn a_ring_is_listed_once() {
         let mut ready = ready();
         [1, 2, 1].into_iter().for_each(|slot| ready.wake(Slot(slot)));
-        ready.again(Slot(2));
+        ready.served(Slot(2), 64, Standing::Over);
         assert_eq!(order(&mut ready, 9), [1, 2]);
     }
 
     #[test]
     fn whoever_was_quiet_goes_before_whoever_has_more() {
         let mut ready = ready();
-        [1, 2].into_iter().for_each(|slot| ready.again(Slot(slot)));
+        [1, 2].into_iter().for_each(|slot| ready.served(Slot(slot), 64, Standing::Over));
         [3, 4].into_iter().for_each(|slot| ready.wake(Slot(slot)));
         assert_eq!(order(&mut ready, 9), [3, 4, 1, 2]);
     }
 
     #[test]
+    fn whoever_was_interrupted_goes_on_after_the_new_and_before_the_old() {
+        let mut ready = ready();
+        ready.served(Slot(1), 64, Standing::Over);
+        ready.served(Slot(2), 16, Standing::Interrupted);
+        ready.wake(Slot(3));
+        assert_eq!(order(&mut ready, 9), [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_ring_that_left_packets_lately_is_not_new_when_it_comes_again() {
+        let mut ready = ready();
+        let turn = |ready: &mut Ready, slot, standing| {
+            ready.next();
+            ready.served(Slot(slot), 16, standing);
+        };
+        [Standing::Over, Standing::Empty].into_iter().for_each(|standing| turn(&mut ready, 1, standing));
+        [1, 2].into_iter().for_each(|slot| ready.wake(Slot(slot)));
+        assert_eq!(order(&mut ready, 9), [2, 1]);
+        (0..HEAVY_TURNS).for_each(|_| turn(&mut ready, 3, Standing::Empty));
+        [1, 2].into_iter().for_each(|slot| ready.wake(Slot(slot)));
+        assert_eq!(order(&mut ready, 9), [1, 2]);
+    }
+
+    #[test]
     fn many_quiet_rings_do_not_starve_one_that_has_more() {
         let mut ready = ready();
-        ready.again(Slot(0));
+        ready.served(Slot(0), 64, Standing::Over);
         (1..=40).for_each(|slot| ready.wake(Slot(slot)));
         let order = order(&mut ready, 41);
         assert_eq!(order.iter().position(|slot| *slot == 0), Some(NEW_BEFORE_OLD as usize));

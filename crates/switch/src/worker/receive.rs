@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use forebay_control::PortId;
 use forebay_kernel::{MARK_BYTES, source_port};
+use forebay_policy::Standing;
 use forebay_pool::{Arena, Segment};
 
 use super::{Channel, Feed, SuppliedBy, Worker};
@@ -17,14 +18,14 @@ pub(super) struct Stretch {
 }
 
 impl Worker {
-    /// Takes up to a budget of packets and the ring's credit of bytes; says whether more are waiting.
-    pub(super) fn receive(&mut self, channel: &mut Channel) -> bool {
+    /// Takes the next piece of the ring's turn.
+    pub(super) fn receive(&mut self, channel: &mut Channel) -> Standing {
         channel.gauge.set(u64::from(channel.ring.occupancy()));
-        let allowed = channel.deficit.begin();
-        channel.ring.receive(&mut self.burst, allowed);
+        let piece = channel.turn.piece(self.ready.pace());
+        channel.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
         let bytes = (0..self.burst.len()).map(|index| u64::from(self.burst.len_bytes(index))).sum();
         let more = channel.ring.occupancy() > 0;
-        channel.deficit.end(bytes, more);
+        let standing = channel.turn.served(self.burst.len() as u32, bytes, more);
         if let SuppliedBy::Own(supply) = &mut channel.supply {
             supply.fill.received(&self.burst);
         }
@@ -35,7 +36,7 @@ impl Worker {
             }
             Feed::Shared => self.find_stretches(channel.ring.arena()),
         }
-        more
+        standing
     }
 
     fn find_stretches(&mut self, arena: &Arena) {

@@ -89,7 +89,7 @@ impl Supply {
     /// Frames of packets to ourselves, as far as they have arrived.
     fn collect(&mut self, burst: &mut Burst) {
         let Some(drain) = &mut self.drain else { return };
-        while drain.ring.receive(burst, u64::MAX) > 0 {
+        while drain.ring.receive(burst, BUDGET, u64::MAX) > 0 {
             drain.futile = 0;
             burst.drain().for_each(|frame| self.magazine.put(frame));
         }

@@ -1,6 +1,6 @@
 //! Sixth verb: the burst's frames go back to where the kernel finds them.
 
-use forebay_policy::Poll;
+use forebay_policy::{Poll, Standing};
 
 use super::channel::{SuppliedBy, Supply};
 use super::{BUDGET, Channel, Worker};
@@ -11,14 +11,15 @@ const TOP_UP: u32 = 2 * BUDGET as u32;
 impl Worker {
     /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up
     /// from the pool.
-    pub(super) fn refill(&mut self, channel: &mut Channel, more: bool) {
-        let packets = self.burst.len() as u32;
+    pub(super) fn refill(&mut self, channel: &mut Channel, standing: Standing) {
         let supply = match &mut channel.supply {
             SuppliedBy::Collector(number) => {
                 self.supplies[usize::from(*number)].as_deref_mut().expect("retired after its rings")
             }
             SuppliedBy::Own(supply) => {
-                supply.observe(packets, !more);
+                if standing != Standing::Interrupted {
+                    supply.observe(channel.turn.packets(), standing == Standing::Empty);
+                }
                 &mut **supply
             }
         };

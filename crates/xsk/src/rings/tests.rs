@@ -61,7 +61,7 @@ fn a_posted_frame_comes_back_as_a_packet() {
     kernel_rx.publish();
 
     let mut burst = Burst::new(64);
-    assert_eq!(rx.receive(&mut burst, u64::MAX), 1);
+    assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 1);
     let [segment] = burst.packet(0) else { panic!("one segment") };
     assert_eq!((segment.frame.index(), segment.offset, segment.len), (5, 256, 60));
 }
@@ -86,7 +86,7 @@ fn a_jumbo_packet_is_one_packet_of_several_segments() {
     kernel.push(descriptor(3, 60, 0));
     kernel.publish();
     let mut burst = Burst::new(64);
-    assert_eq!(rx.receive(&mut burst, u64::MAX), 2);
+    assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 2);
     assert_eq!((burst.packet(0).len(), burst.len_bytes(0)), (3, 3684));
     assert_eq!(burst.len_bytes(1), 60);
 }
@@ -100,7 +100,7 @@ fn a_budget_is_kept_and_the_rest_waits() {
     }
     kernel.publish();
     let mut burst = Burst::new(3);
-    assert_eq!(rx.receive(&mut burst, u64::MAX), 3);
+    assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 3);
     assert_eq!(rx.occupancy(), 2);
 }
 
@@ -114,8 +114,12 @@ fn an_allowance_of_bytes_ends_with_a_whole_packet() {
     kernel.push(descriptor(3, 60, 0));
     kernel.publish();
     let mut burst = Burst::new(64);
-    assert_eq!(rx.receive(&mut burst, 0), 0);
-    assert_eq!(rx.receive(&mut burst, 61), 2, "the second packet exceeds the allowance, and is whole");
+    assert_eq!(rx.receive(&mut burst, usize::MAX, 0), 0);
+    assert_eq!(
+        rx.receive(&mut burst, usize::MAX, 61),
+        2,
+        "the second packet exceeds the allowance, and is whole"
+    );
     assert_eq!((burst.len_bytes(1), rx.occupancy()), (1892, 1));
 }
 
@@ -127,7 +131,7 @@ fn a_descriptor_outside_the_arena_is_counted_and_costs_nothing_else() {
     kernel.push(descriptor(1, 4000, 0));
     kernel.publish();
     let mut burst = Burst::new(64);
-    assert_eq!(rx.receive(&mut burst, u64::MAX), 1);
+    assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 1);
     assert_eq!(rx.bad_descriptors(), 1);
     assert_eq!(burst.len_bytes(0), 1792, "a length never leaves its frame");
 }

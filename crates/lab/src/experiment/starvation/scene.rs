@@ -90,7 +90,7 @@ impl Scene<'_> {
         let pings = Ping::new(server.v4())
             .count(self.pings)
             .every(PING_PAUSE)
-            .within(3 * PING_PAUSE * self.pings)
+            .within(5 * PING_PAUSE * self.pings)
             .from(victim)?;
         let flood = flood.finish()?;
         let moved = before.zip(client).map(|(before, client)| moved_since(&before, client)).transpose()?;

@@ -73,6 +73,11 @@ impl Arena {
         self.shared
     }
 
+    /// The switch, its hosts, and a socket at each.
+    pub(super) fn parts(&mut self) -> (&mut Forebay, &[Host], &[FrameSocket]) {
+        (&mut self.forebay, &self.hosts, &self.sockets)
+    }
+
     /// Lets the switch know where the receiver is.
     fn introduce(&mut self) -> Result<()> {
         const MARK: u32 = 1;
