@@ -69,6 +69,8 @@ impl Drop for Magazine {
 }
 
 #[cfg(test)]
+mod generations;
+#[cfg(test)]
 mod model;
 
 #[cfg(test)]
