@@ -20,8 +20,9 @@ enum Layer {
     Tool,
 }
 
-const LAYERS: [(&str, Layer); 10] = [
+const LAYERS: [(&str, Layer); 11] = [
     ("forebay-policy", Layer::Pure),
+    ("forebay-hints", Layer::Pure),
     ("forebay-wire", Layer::Pure),
     ("forebay-control", Layer::Pure),
     ("forebay-pool", Layer::Mechanism),
