@@ -4,7 +4,7 @@
 //! design's authors did. What the switch holds for it is read when nobody speaks, and many times during the load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Cell, Chart, OutputOptions, Refill, Report, Series, Setup, Shape, Table, published};
 use crate::dut::counters::{Moved, Reading};
@@ -21,7 +21,9 @@ const LOW_WATERMARK: u32 = 128;
 /// Between two looks at the pool under load.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the pool may take to come to rest.
-const REST_LIMIT: Duration = Duration::from_secs(5);
+const REST_LIMIT: Duration = Duration::from_secs(10);
+/// How long they must stay the same: longer than a switch waits before it takes a burst to be over.
+const REST: Duration = Duration::from_secs(2);
 /// Drops for want of something to receive into, by where the packet was lost.
 const OUT_OF_BUFFER: [&str; 4] = ["no_frame", "collector_full", "rx_ring_full", "over_threshold"];
 
@@ -126,12 +128,15 @@ fn frames(client: &Client) -> Result<u64> {
     Ok(pool.frames_posted + pool.frames_held)
 }
 
-/// The same twice in a row.
+/// What they are once they have not changed for [`REST`].
 fn frames_at_rest(client: &Client) -> Result<u64> {
-    let mut last = None;
+    let (mut last, mut since) = (frames(client)?, Instant::now());
     wait::until_some("the pool to come to rest", REST_LIMIT, || {
-        let now = frames(client).ok();
-        (std::mem::replace(&mut last, now) == now).then_some(now).flatten()
+        let now = frames(client).ok()?;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        (since.elapsed() >= REST).then_some(now)
     })
 }
 

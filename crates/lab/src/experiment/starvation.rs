@@ -79,9 +79,10 @@ impl Contender {
 /// When a lab can't be made or a switch does not carry packets at all.
 pub fn run(options: &Options) -> Result<bool> {
     let about = format!(
-        "One host floods another with 60-byte frames made in the kernel, from processor {ATTACKER_CPU}; the switch's worker \
-         is on processor {WORKER_CPU}. Meanwhile a third host pings a fourth {} times, one a millisecond, and exchanges \
-         single bytes with it over TCP. Ratio: p99 under the flood to p99 before.",
+        "One host floods another with 60-byte frames made in the kernel, from processor {ATTACKER_CPU}, which it has for \
+         itself; the switch's worker is on processor {WORKER_CPU}, and so is everybody else where there are two. Meanwhile \
+         a third host pings a fourth {} times, one a millisecond, and exchanges single bytes with it over TCP. Ratio: p99 \
+         under the flood to p99 before.",
         options.pings
     );
     let mut report = Report::begin("starvation", "A flood on one port, and what two others notice", about);

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 
@@ -21,6 +21,22 @@ pub fn pin_to(processor: usize) -> Result<()> {
     set.set(processor)
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
         .map_err(|errno| LabError::system(format!("pinning a thread to processor {processor}"), errno))
+}
+
+/// Runs `work`, and the threads and programs that it starts, on any processor but this one.
+///
+/// # Errors
+/// Those of `work`, and when there is no other processor.
+pub fn away_from<T>(processor: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let this = Pid::from_raw(0);
+    let refused =
+        |errno| LabError::system(format!("keeping a thread away from processor {processor}"), errno);
+    let before = sched_getaffinity(this).map_err(refused)?;
+    let mut others = before;
+    others.unset(processor).and_then(|()| sched_setaffinity(this, &others)).map_err(refused)?;
+    let done = work();
+    sched_setaffinity(this, &before).map_err(refused)?;
+    done
 }
 
 /// The run time of all of a process's threads, of those that have ended as well; zero when it is gone.

@@ -6,6 +6,7 @@ use crate::dut::counters::{Moved, Reading};
 use crate::dut::{self, Client, Dut};
 use crate::host::Host;
 use crate::lab::Lab;
+use crate::measure::cpu;
 use crate::measure::flood::{Flood, Flooded};
 use crate::measure::latency::{self, Latency};
 use crate::programs::ping::{Ping, PingReport};
@@ -27,6 +28,7 @@ pub(crate) struct Scene<'a> {
     /// Of TCP request and response, quiet and flooded.
     pub(crate) duration: Duration,
     pub(crate) pings: u32,
+    /// The processor that the flood has for itself.
     pub(crate) attacker_cpu: usize,
 }
 
@@ -83,15 +85,14 @@ impl Scene<'_> {
             panic!("the scene has {HOSTS} hosts, not {}", self.hosts.len())
         };
         self.set_up(dut)?;
-        let quiet = latency::tcp(victim, server, self.duration)?;
+        let exchange = || cpu::away_from(self.attacker_cpu, || latency::tcp(victim, server, self.duration));
+        let quiet = exchange()?;
         let before = client.map(Reading::settled).transpose()?;
         let flood = Flood::start(self.lab, attacker, target, self.attacker_cpu)?;
-        let flooded = latency::tcp(victim, server, self.duration);
-        let pings = Ping::new(server.v4())
-            .count(self.pings)
-            .every(PING_PAUSE)
-            .within(5 * PING_PAUSE * self.pings)
-            .from(victim)?;
+        let flooded = exchange();
+        let ping =
+            Ping::new(server.v4()).count(self.pings).every(PING_PAUSE).within(5 * PING_PAUSE * self.pings);
+        let pings = cpu::away_from(self.attacker_cpu, || ping.from(victim))?;
         let flood = flood.finish()?;
         let moved = before.zip(client).map(|(before, client)| moved_since(&before, client)).transpose()?;
         let ledger = moved.map(|moved| Ledger::of(&moved, attacker.name(), target.name(), &flood));
