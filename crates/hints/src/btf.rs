@@ -317,7 +317,7 @@ impl Btf {
     /// A whole integer or enum; `None`: it is something else.
     pub(crate) fn number(&self, id: TypeId) -> Result<Option<Number>, BtfError> {
         Ok(match self.kind(self.resolve(id)?)? {
-            Kind::Int { bytes, bits, signed } if u32::from(*bits) == bytes * 8 => {
+            Kind::Int { bytes, bits, signed } if bytes.checked_mul(8) == Some((*bits).into()) => {
                 Some(Number { bytes: *bytes, signed: *signed })
             }
             Kind::Enum { bytes } => Some(Number { bytes: *bytes, signed: false }),
