@@ -1,7 +1,7 @@
 //! The data plane: one thread that serves the rings bound to its queues.
 //!
 //! It works in NAPI style: a run list of rings with packets, a budget of 64 packets a turn, sleep when nothing is
-//! ready. One turn is [`Worker::run_once`], and its six verbs are six files:
+//! ready. A turn, or a piece of one, is [`Worker::run_once`], and its six verbs are six files:
 //!
 //! ```text
 //!   receive ─► classify ─► decide ─► transmit ─► complete ─► refill
