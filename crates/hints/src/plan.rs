@@ -60,9 +60,9 @@ impl Plan {
     /// The hints of a packet with these bytes below it; packet path.
     #[inline]
     pub fn read<'a>(&'a self, below: &'a [u8; BELOW_BYTES]) -> Hints<'a> {
-        let present = (u32::from_ne_bytes(self.present.read(below)) | self.always) & self.held;
-        // Without a mask, what was read is the id; `always` covers it.
-        let present = if self.always == 0 { present } else { self.always };
+        let mask = u32::from_ne_bytes(self.present.read(below));
+        // Without a mask, what was read is the id, and does not count.
+        let present = if self.always == 0 { mask & self.held } else { self.always };
         Hints { below, plan: self, present }
     }
 }
@@ -79,7 +79,7 @@ impl Hints<'_> {
         (self.present & hint.bit() != 0).then(|| self.plan.places[hint as usize].read(self.below))
     }
 
-    /// A hash of the packet's flow, and what it is of.
+    /// A hash of the packet's flow.
     #[inline]
     pub fn rx_hash(&self) -> Option<u32> {
         self.get(Hint::RxHash).map(u32::from_ne_bytes)
