@@ -100,7 +100,8 @@ fn a_budget_is_kept_and_the_rest_waits() {
     }
     kernel.publish();
     let mut burst = Burst::new(3);
-    assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 3);
+    assert_eq!(rx.receive(&mut burst, 2, u64::MAX), 2, "no more than was asked for");
+    assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 1, "the burst is full");
     assert_eq!(rx.occupancy(), 2);
 }
 
