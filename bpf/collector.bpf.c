@@ -32,10 +32,14 @@ static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_i
 
 static __always_inline __u32 bank_of(struct xdp_md *ctx)
 {
-	__u32 second = 1;
-	struct collector_ends *ends = bpf_map_lookup_elem(&collectors, &second);
+	for (__u32 bank = 0; bank < COLLECTORS; bank++) {
+		__u32 key = bank;
+		struct collector_ends *ends = bpf_map_lookup_elem(&collectors, &key);
 
-	return ends && ends->receive_ifindex == ctx->ingress_ifindex;
+		if (ends && ends->receive_ifindex == ctx->ingress_ifindex)
+			return bank;
+	}
+	return COLLECTORS;
 }
 
 /* The port's own socket on this queue where it has one, else the shared one, which needs marked packets. */

@@ -21,11 +21,12 @@ struct settings {
 };
 
 /*
- * A port's sockets stand in one of three banks of the table: those of the first
- * collector, of the second, which follows it when the pool changes, or sockets
- * on the port's own netdev.
+ * A port's sockets stand in one of the banks of the table: those of a collector,
+ * or sockets on the port's own netdev. There is a collector for ports that have
+ * few packets and one for those that have many, and two more that follow them
+ * when the pool changes.
  */
-#define COLLECTORS 2
+#define COLLECTORS 4
 #define BANK_DIRECT COLLECTORS
 #define BANKS (COLLECTORS + 1)
 

@@ -49,8 +49,9 @@ fn refused_ports() -> Outcome {
     let client = bed.client();
     assert_refused(&client.call(&["port", "add", "nowhere"])?, &["nowhere"]);
     assert_refused(&client.call(&["port", "add", "lo"])?, &["lo", "loopback"]);
-    let collector = client.eswitch()?.collector;
-    assert_refused(&client.call(&["port", "add", &collector])?, &[&collector]);
+    for collector in client.eswitch()?.collectors {
+        assert_refused(&client.call(&["port", "add", &collector])?, &[&collector]);
+    }
     assert_refused(&client.call(&["port", "del", "nowhere"])?, &["nowhere"]);
     assert_refused(&client.call(&["port", "show", "nowhere"])?, &["nowhere"]);
     assert_eq!(client.ports()?.len(), 2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_control::eswitch::EswitchSetReply;
 use forebay_control::port::{Attach, PortSpec};
-use forebay_control::rxq::{RxqBinding, RxqShow};
+use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_lab::dut::Client;
 use forebay_lab::frame::{BROADCAST, Frame};
 use forebay_lab::programs::iperf::{Iperf, IperfServer};
@@ -297,13 +297,17 @@ fn direct_in_spp() -> Outcome {
 }
 
 fn adaptive() -> Outcome {
+    // The low watermark of each of two collectors.
+    const LOW: u64 = 2 * 128;
     let subject = Subject::Forebay(PortKind::VethTcx);
     let mut bed = Bed::with_config(subject, "[pool]\nrefill = \"adaptive\"\n")?;
     let hosts = bed.lab.hosts(2, PortKind::VethTcx)?;
     bed.attach(&hosts)?;
     let client = bed.client();
-    let posted = || rxq(&client).map(|rxq| rxq.collector.posted);
-    assert_eq!(posted()?, 128);
+    let sum =
+        |of: fn(&RxqCollector) -> u64| rxq(&client).map(|rxq| rxq.collectors.iter().map(of).sum::<u64>());
+    let posted = || sum(|collector| collector.posted);
+    assert_eq!(posted()?, LOW);
     let (report, counted) = bed.watch(|lab| {
         let _server = IperfServer::start(lab, &hosts[1])?;
         Iperf::bytes(STREAM_BYTES).run(&hosts[0], &hosts[1])
@@ -312,7 +316,7 @@ fn adaptive() -> Outcome {
     counted.no_drops_but(&CONGESTION);
     // What is left over from the burst comes back by itself.
     wait::until("the fill ring to be at its low watermark", RECLAIM_LIMIT, || {
-        posted().is_ok_and(|now| now <= 128)
+        posted().is_ok_and(|now| now <= LOW)
     })?;
     assert_quiet(&client)?;
     // Bursts while frames are taken back from the one before.
@@ -321,12 +325,12 @@ fn adaptive() -> Outcome {
         assert!(burst.received > 0, "{burst:?}");
     }
     wait::until("the fill ring to be at its low watermark", RECLAIM_LIMIT, || {
-        posted().is_ok_and(|now| now <= 128)
+        posted().is_ok_and(|now| now <= LOW)
     })?;
     assert!(Ping::new(hosts[1].v4()).from(&hosts[0])?.is_complete());
     client.ok(&["rxq", "set", "--collector", "--refill", "static"])?;
     assert!(Ping::new(hosts[1].v4()).from(&hosts[0])?.is_complete());
-    assert_eq!(posted()?, u64::from(rxq(&client)?.collector.depth));
+    assert_eq!(posted()?, sum(|collector| collector.depth.into())?);
     assert_quiet(&client)?;
     Ok(())
 }
@@ -342,7 +346,7 @@ fn refused(subject: Subject) -> Outcome {
         (vec!["h1", "--low", "0"], "1 to"),
         (vec!["h1", "--binding", "shared"], "basic"),
         (vec!["h9", "--depth", "64"], "h9"),
-        (vec!["--collector", "--low", "99999"], "4096"),
+        (vec!["--collector", "--low", "99999"], "1024"),
     ] {
         let args = [vec!["rxq", "set"], args].concat();
         let finished = client.call(&args)?;

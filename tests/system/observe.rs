@@ -84,7 +84,7 @@ fn page_pools(subject: Subject) -> Outcome {
     }
     assert_eq!(rx.len(), ports.iter().map(|port| port.worker.len()).sum::<usize>(), "{pools:?}");
     assert!(rx.iter().all(|pool| pool.inflight == 0), "quiet ports hold nothing: {pools:?}");
-    assert_eq!(fill.iter().map(|pool| pool.napi_id).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(fill.iter().map(|pool| pool.napi_id).collect::<Vec<_>>(), [0, 1, 0, 1], "two lanes");
     let posted: u64 = fill.iter().map(|pool| pool.inflight).sum();
     assert_eq!(posted, client.pool()?.frames_posted, "{pools:?}");
     assert!(posted > 0 && fill.iter().all(|pool| pool.inflight_mem == pool.inflight * FRAME), "{pools:?}");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_control::pool::PoolThreshold;
+use forebay_control::rxq::{RxqLane, RxqShow};
 use forebay_lab::frame::{BROADCAST, Frame};
 use forebay_lab::measure::sink::Sink;
 use forebay_lab::measure::source::Source;
@@ -16,12 +17,14 @@ use crate::harness::{Outcome, Subject, Suite};
 use crate::wire::Wire;
 
 /// A pool whose ports share so little that a few hundred frames saturate it.
-const SMALL_POOL: &str = "[pool]\nframes = 2048\nrx_ring_depth = 1024\n";
+const SMALL_POOL: &str = "[pool]\nframes = 2432\nrx_ring_depth = 1024\n";
 /// Frames that each saturating host sends: more than any of them may hold.
 const OFFERED: u64 = 1100;
 /// Frames that are under way to a tap at once, so that taps fill up side by side.
 const TAP_WINDOW: u64 = 8;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
+/// Within which a port that had many packets is in the lane of those that have few again: it rests ten seconds.
+const REST_LIMIT: Duration = Duration::from_secs(15);
 const RECEIVER: [u8; 6] = [2, 0, 0, 0, 7, 0xff];
 
 pub fn register(suite: &mut Suite) {
@@ -215,16 +218,29 @@ fn flood(kind: PortKind) -> Outcome {
     FrameSocket::open(&hosts[1])?.send(&Frame::marked(hosts[1].mac(), BROADCAST, 1).build())?;
     // Both know each other before.
     assert!(Ping::new(hosts[3].v4()).from(&hosts[2])?.is_complete());
+    let client = bed.client();
+    let lanes = || {
+        client
+            .json::<RxqShow>(&["rxq", "show"])
+            .map(|rxq| rxq.ports.iter().map(|port| port.lane).collect::<Vec<_>>())
+    };
+    assert_eq!(lanes()?, [RxqLane::Calm; 4]);
     let (report, counted) = bed.watch(|_| {
         let source = Source::start(hosts[0].netns(), "eth0", frame, 64, SOURCE_CPU)?;
         wait::until("the flood to arrive", ARRIVAL_LIMIT, || {
             sink.counted().is_ok_and(|seen| seen.packets > 0)
+        })?;
+        let out_of_the_way = [RxqLane::Busy, RxqLane::Calm, RxqLane::Calm, RxqLane::Calm];
+        wait::until("the flood to be out of the way", ARRIVAL_LIMIT, || {
+            lanes().is_ok_and(|now| now == out_of_the_way)
         })?;
         let report = Ping::new(hosts[3].v4()).count(PINGS).every(Duration::from_millis(1)).from(&hosts[2])?;
         source.finish()?;
         Ok(report)
     })?;
     assert!(report.is_complete(), "{report:?}\n{counted}");
+    wait::until("the port to come back", REST_LIMIT, || lanes().is_ok_and(|now| now == [RxqLane::Calm; 4]))?;
+    assert!(Ping::new(hosts[2].v4()).from(&hosts[0])?.is_complete());
     let refused = ["over_threshold", "rx_ring_full"].map(|drop| counted.moved("h1", drop).unwrap_or(0));
     assert!(refused.iter().sum::<u64>() > 0, "no flood\n{counted}");
     for port in ["h3", "h4"] {
@@ -264,8 +280,8 @@ fn resizes(subject: Subject) -> Outcome {
         let pool = client.pool()?;
         assert_eq!((pool.frames_held, pool.frames_free + pool.frames_posted), (0, 16_384), "{pool:?}");
     }
-    let collectors = (0..8).filter(|n| bed.lab.switch().has_netdev(&format!("forebay{n}"))).count();
-    assert_eq!(collectors, 1, "one collector is left");
+    let collectors = (0..16).filter(|n| bed.lab.switch().has_netdev(&format!("forebay{n}"))).count();
+    assert_eq!(collectors, 2, "a collector for each lane is left");
     Ok(())
 }
 

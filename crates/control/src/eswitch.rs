@@ -59,9 +59,9 @@ pub struct EswitchShow {
     pub spool_mode: SpoolMode,
     /// Workers.
     pub workers: u32,
-    /// The receiving end of the collector.
-    pub collector: String,
-    /// The collector's queues.
+    /// The collectors' netdevs: of the lane for ports that have few packets, and of that for those that have many.
+    pub collectors: Vec<String>,
+    /// Each collector's queues.
     pub queues: u32,
     /// Ports there are.
     pub ports: u32,

@@ -23,14 +23,20 @@ use crate::config::Config;
 use crate::eswitch::SpoolMode;
 use crate::port::AttachKind;
 
+/// Collectors of a pool: one for ports that have few packets, one for those that have many.
+pub const LANES: usize = 2;
+
 /// Most entries of a collector queue's fill ring: what the kernel may receive while a worker is away.
 const FILL_ENTRIES: u32 = 4096;
+/// Those of the lane for ports that have many packets are so much shorter: every port's first burst comes by the other.
+const BUSY_PART: u32 = 4;
 
-/// Entries of each collector queue's fill ring. Together they take at most half of the frames, so that RX rings have
-/// the other half.
-pub fn fill_entries(frames: u32, workers: u32) -> u32 {
+/// Entries of each collector queue's fill ring, one a worker, by lane. Those for ports that have few packets take at most
+/// half of the frames together.
+pub fn fill_entries(frames: u32, workers: u32) -> [u32; LANES] {
     let share = (frames / 2 / workers.max(1)).max(64);
-    (1 << share.ilog2()).min(FILL_ENTRIES)
+    let calm = (1 << share.ilog2()).min(FILL_ENTRIES);
+    [calm, (calm / BUSY_PART).max(64)]
 }
 
 /// What is set up, or would be: all that memory depends on.
@@ -46,7 +52,7 @@ pub struct Setup {
     pub rings: u32,
     /// Entries of a port's RX ring; the ring that ports share in `basic` is as deep as the fill ring.
     pub depth: u32,
-    /// Workers, each with a queue of the collector.
+    /// Workers, each with a queue of each collector.
     pub workers: u32,
     /// Frames of the collector's pool.
     pub frames: u32,

@@ -1,6 +1,7 @@
 //! Who holds frames, in the shape that `ynl --family netdev --dump page-pool-get` prints.
 //!
-//! The kernel has a page pool for each queue; we have an RX ring for each port and worker, and a fill ring for each worker.
+//! The kernel has a page pool for each queue; we have an RX ring for each port and worker, and a fill ring for each worker
+//! and lane.
 //! The attributes keep the kernel's names and are filled with what is nearest (Documentation/netlink/specs/netdev.yaml,
 //! Linux 6.12); an attribute that does not apply is left out, as there.
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::id::{IfIndex, PortId};
+use crate::memory::LANES;
 
 /// One ring that holds frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -43,14 +45,14 @@ impl PagePoolIds {
         u32::from(port.0) * self.workers + worker + 1
     }
 
-    /// A worker's fill ring.
-    pub fn fill_ring(self, worker: u32) -> u32 {
-        self.max_ports * self.workers + worker + 1
+    /// A worker's fill ring in a lane, from 0.
+    pub fn fill_ring(self, lane: u32, worker: u32) -> u32 {
+        (self.max_ports + lane) * self.workers + worker + 1
     }
 
     /// The ring at a worker that all ports share.
     pub fn shared_ring(self, worker: u32) -> u32 {
-        (self.max_ports + 1) * self.workers + worker + 1
+        (self.max_ports + LANES as u32) * self.workers + worker + 1
     }
 }
 
@@ -62,10 +64,11 @@ mod tests {
     fn no_two_rings_have_the_same_id() {
         let ids = PagePoolIds { max_ports: 4, workers: 3 };
         let rings = (0..4).flat_map(|port| (0..3).map(move |worker| ids.rx_ring(PortId(port), worker)));
-        let fill_rings = (0..3).map(|worker| ids.fill_ring(worker));
+        let fill_rings =
+            (0..LANES as u32).flat_map(|lane| (0..3).map(move |worker| ids.fill_ring(lane, worker)));
         let shared_rings = (0..3).map(|worker| ids.shared_ring(worker));
         let all: Vec<u32> = rings.chain(fill_rings).chain(shared_rings).collect();
-        assert_eq!(all, (1..=18).collect::<Vec<u32>>());
+        assert_eq!(all, (1..=21).collect::<Vec<u32>>());
     }
 
     #[test]

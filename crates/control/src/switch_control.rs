@@ -88,11 +88,11 @@ pub trait SwitchControl: Send + Sync {
     /// No such port, or a value it can't have; nothing is changed then.
     fn rxq_set(&self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError>;
 
-    /// Changes how full the collector's fill rings are kept.
+    /// Changes how full the collectors' fill rings are kept.
     ///
     /// # Errors
     /// A value they can't have.
-    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError>;
+    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError>;
 
     /// Takes a snapshot of what every port holds and held at most; it replaces the one before.
     fn occupancy_snapshot(&self) -> PoolOccupancy;

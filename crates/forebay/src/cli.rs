@@ -286,7 +286,7 @@ pub struct PoolSetArgs {
 pub enum RxqCommand {
     /// Show depths, bindings and fill rings
     Show(Json),
-    /// Change the receive queues of a port, or the collector's fill rings
+    /// Change the receive queues of a port, or the collectors' fill rings
     Set(RxqSetArgs),
 }
 
@@ -297,7 +297,7 @@ pub struct RxqSetArgs {
     /// The port's name
     #[arg(value_name = "PORT", required_unless_present = "collector")]
     pub name: Option<String>,
-    /// The collector's fill rings, which supply all ports that are not bound directly
+    /// The collectors' fill rings, which supply all ports that are not bound directly
     #[arg(long, conflicts_with_all = ["name", "depth", "binding"])]
     pub collector: bool,
     /// Packets that an RX ring holds: a power of two from 64 to 4096
@@ -317,7 +317,7 @@ pub struct RxqSetArgs {
 /// `forebay eswitch`
 #[derive(Debug, Subcommand)]
 pub enum EswitchCommand {
-    /// Show mode, workers, collector and limits
+    /// Show mode, workers, collectors and limits
     Show(Json),
     /// Change how ports share packet memory, under traffic
     #[command(subcommand)]

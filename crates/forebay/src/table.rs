@@ -230,7 +230,7 @@ pub(crate) fn eswitch(eswitch: &EswitchShow) -> String {
     facts(&[
         ("spool-mode", eswitch.spool_mode.to_string()),
         ("workers", eswitch.workers.to_string()),
-        ("collector", format!("{}, queues: {}", eswitch.collector, eswitch.queues)),
+        ("collectors", format!("{}, queues: {}", eswitch.collectors.join(" "), eswitch.queues)),
         ("ports", format!("{} of {}", eswitch.ports, eswitch.max_ports)),
         ("uptime", format!("{} s", eswitch.uptime_seconds)),
         ("version", eswitch.version.clone()),
@@ -250,23 +250,28 @@ pub(crate) fn eswitch_changed(reply: &EswitchSetReply) -> String {
 }
 
 pub(crate) fn rxq(rxq: &RxqShow) -> String {
-    let mut grid = Grid::new(&["port", "binding", ">queues", ">depth", "refill", ">low", ">posted", ">used"]);
-    let RxqCollector { depth, refill, low, posted } = &rxq.collector;
-    grid.row([
-        "(collector)".to_owned(),
-        String::new(),
-        String::new(),
-        depth.to_string(),
-        refill.to_string(),
-        low.to_string(),
-        posted.to_string(),
-        String::new(),
-    ]);
+    let mut grid =
+        Grid::new(&["port", "binding", "lane", ">queues", ">depth", "refill", ">low", ">posted", ">used"]);
+    for RxqCollector { lane, depth, refill, low, posted } in &rxq.collectors {
+        grid.row([
+            "(collector)".to_owned(),
+            String::new(),
+            lane.to_string(),
+            String::new(),
+            depth.to_string(),
+            refill.to_string(),
+            low.to_string(),
+            posted.to_string(),
+            String::new(),
+        ]);
+    }
     for port in &rxq.ports {
-        let own = |text: String| if port.binding == RxqBinding::Direct { text } else { String::new() };
+        let when = |binding, text: String| if port.binding == binding { text } else { String::new() };
+        let own = |text| when(RxqBinding::Direct, text);
         grid.row([
             port.name.clone(),
             port.binding.to_string(),
+            when(RxqBinding::Collector, port.lane.to_string()),
             port.queues.to_string(),
             port.depth.to_string(),
             own(port.refill.to_string()),

@@ -214,8 +214,8 @@ impl SwitchControl for MemorySwitch {
         Ok(RxqPort { name: name.to_owned(), depth, ..RxqPort::default() })
     }
 
-    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError> {
-        Ok(RxqCollector { refill: change.refill.unwrap_or_default(), ..RxqCollector::default() })
+    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
+        Ok(vec![RxqCollector { refill: change.refill.unwrap_or_default(), ..RxqCollector::default() }])
     }
 
     fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
@@ -267,7 +267,7 @@ impl SwitchControl for MemorySwitch {
     fn page_pools(&self) -> Vec<PagePool> {
         let ids = PagePoolIds { max_ports: 4096, workers: 1 };
         let fill = PagePool {
-            id: ids.fill_ring(0),
+            id: ids.fill_ring(0, 0),
             ifindex: None,
             napi_id: 0,
             inflight: 4096,

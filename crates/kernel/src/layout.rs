@@ -20,8 +20,8 @@ impl Settings {
     }
 }
 
-/// Collectors that can stand at once: a second follows the first when the pool changes.
-pub(crate) const COLLECTORS: u32 = 2;
+/// Collectors that can stand at once: two lanes, and two that follow them when the pool changes.
+pub const COLLECTORS: u32 = 4;
 /// Banks of the table of sockets: one a collector, and one for sockets on the ports' own netdevs.
 pub(crate) const BANKS: u32 = COLLECTORS + 1;
 
@@ -31,7 +31,7 @@ pub(crate) const OWNERS_BESIDES_PORTS: u32 = 2;
 /// Where the sockets of a port are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bank {
-    /// On one of the collectors, 0 or 1.
+    /// On one of the collectors, by its number below [`COLLECTORS`].
     Collector(u8),
     /// On the port's own netdev.
     Direct,

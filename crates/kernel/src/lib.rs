@@ -19,6 +19,6 @@ pub use counters::KernelCounters;
 pub use datapath::{CollectorProgram, Datapath, RingOwner};
 pub use error::DatapathError;
 pub use grace::{ShortGracePeriods, grace_period};
-pub use layout::{Bank, CollectorEnds, MARK_BYTES, PortConfig, source_port};
+pub use layout::{Bank, COLLECTORS, CollectorEnds, MARK_BYTES, PortConfig, source_port};
 pub use link::{NetdevLink, program_name};
 pub use object::DatapathOptions;

@@ -1,4 +1,4 @@
-//! The collector: one veth pair of ours, whose far end all packets for the slow path come out of.
+//! A collector: a veth pair of ours, whose far end packets for the slow path come out of.
 //!
 //! Its transmit end lies in the ports' network namespace, with its offloads off, so that the kernel segments packets
 //! and completes checksums on the way in. Its receiving end lies in a private namespace that only this process holds:
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns, link, offload};
 use forebay_kernel::{CollectorEnds, Datapath, NetdevLink};
+use forebay_policy::Lane;
 use forebay_pool::Arena;
 use forebay_xsk::{Queue, QueueOptions, QueueRings, XskError};
 
@@ -29,7 +30,7 @@ pub(crate) struct CollectorPair {
 
 impl CollectorPair {
     /// Makes the pair with its transmit end in the calling thread's namespace.
-    pub(crate) fn make(netns: &Arc<PrivateNetns>, queues: u32) -> Result<Self, SwitchError> {
+    fn make(netns: &Arc<PrivateNetns>, queues: u32) -> Result<Self, SwitchError> {
         let (name, peer) = make_pair(netns, queues)?;
         let transmit = link::by_name(&name)?;
         offload::set_tx_offloads(&name, false)?;
@@ -45,6 +46,14 @@ impl CollectorPair {
     }
 }
 
+/// A pair for each lane.
+pub(crate) fn make_pairs(
+    netns: &Arc<PrivateNetns>,
+    queues: u32,
+) -> Result<[CollectorPair; Lane::COUNT], SwitchError> {
+    Ok([CollectorPair::make(netns, queues)?, CollectorPair::make(netns, queues)?])
+}
+
 impl Drop for CollectorPair {
     fn drop(&mut self) {
         if let Err(error) = link::delete(self.ends.transmit_ifindex) {
@@ -53,7 +62,16 @@ impl Drop for CollectorPair {
     }
 }
 
-/// The running collector. Dropping it deletes the pair, which unbinds all sockets on it at once.
+/// How large a collector is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CollectorSize {
+    /// One a worker.
+    pub(crate) queues: u32,
+    /// Entries of each queue's fill ring.
+    pub(crate) fill_entries: u32,
+}
+
+/// A running collector. Dropping it deletes the pair, which unbinds all sockets on it at once.
 pub(crate) struct Collector {
     pub(crate) pair: CollectorPair,
     pub(crate) queues: Vec<Arc<Queue>>,
@@ -61,25 +79,21 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Binds all queues of `pair` to `arena` and attaches the program. The rings go to the workers.
+    /// Binds all queues of `pair` to `arena`, as which `first` is registered already, and attaches the program. The
+    /// rings go to the workers.
     pub(crate) fn new(
         pair: CollectorPair,
         datapath: &Datapath,
         arena: &Arc<Arena>,
-        queues: u32,
-        fill_entries: u32,
+        first: Option<Arc<Queue>>,
+        size: CollectorSize,
     ) -> Result<(Self, Vec<QueueRings>), SwitchError> {
         let (program, ifindex) = (datapath.collector_program(), pair.ends.receive_ifindex);
         let attached = pair.netns.run(move || program.attach(ifindex))?;
         let arena = Arc::clone(arena);
-        let bound = pair.netns.run(move || bind_queues(ifindex, queues, fill_entries, arena))?;
+        let bound = pair.netns.run(move || bind_queues(ifindex, size, first.as_deref(), arena))?;
         let (queues, rings) = bound.into_iter().map(|(queue, rings)| (Arc::new(queue), rings)).unzip();
         Ok((Self { pair, queues, _program: attached }, rings))
-    }
-
-    /// Runs `job` where sockets on the collector are opened.
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        self.pair.netns.run(job)
     }
 }
 
@@ -101,17 +115,18 @@ fn make_pair(netns: &PrivateNetns, queues: u32) -> Result<(String, String), Swit
 
 fn bind_queues(
     ifindex: u32,
-    queues: u32,
-    fill_entries: u32,
+    size: CollectorSize,
+    first: Option<&Queue>,
     arena: Arc<Arena>,
 ) -> Result<Vec<(Queue, QueueRings)>, XskError> {
+    let fill_entries = size.fill_entries;
     let options =
         |queue| QueueOptions { ifindex, queue, fill_entries, rx_entries: DRAIN_ENTRIES, tx_entries: None };
     let mut bound: Vec<(Queue, QueueRings)> = Vec::new();
-    for queue in 0..queues {
-        let next = match bound.first() {
+    for queue in 0..size.queues {
+        let next = match first.or(bound.first().map(|(first, _)| first)) {
             None => Queue::bind_first(Arc::clone(&arena), options(queue))?,
-            Some((first, _)) => Queue::bind_further(first, options(queue))?,
+            Some(first) => Queue::bind_further(first, options(queue))?,
         };
         bound.push(next);
     }

@@ -5,6 +5,7 @@ mod attach;
 mod direct;
 mod fdb;
 mod housekeeper;
+mod lanes;
 mod modes;
 mod netdevs;
 mod occupancy;
@@ -38,7 +39,7 @@ use crate::shared::Shared;
 use crate::topology::Topology;
 
 pub(crate) use housekeeper::Housekeeper;
-pub(crate) use workers::WorkerHandle;
+pub(crate) use workers::{WorkerHandle, hand_out};
 
 use port::{Port, Retired, Ring};
 use rxq::{RefillSettings, Rxq};

@@ -1,21 +1,21 @@
-//! A generation of the pool: its memory, the collector that fills it, and who holds free frames of it.
+//! A generation of the pool: its memory, the collectors that fill it, and who holds free frames of it.
 //!
 //! The pool changes its size by a new generation beside the old one: ports are moved over, the old one is drained and
-//! goes. So there are two of everything for a moment, on two collectors.
+//! goes. So there are two of everything for a moment.
 
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use forebay_control::memory::fill_entries;
+use forebay_control::memory::{LANES, fill_entries};
 use forebay_kernel::{Bank, Datapath, RingOwner};
-use forebay_policy::Refill;
+use forebay_policy::{Lane, Refill};
 use forebay_pool::{Arena, FrameSize, Magazine, Pool};
 use forebay_xsk::{FillRing, QueueRings};
 
 use crate::SwitchError;
-use crate::collector::{Collector, CollectorPair};
+use crate::collector::{Collector, CollectorPair, CollectorSize};
 use crate::counters::Counter;
 use crate::worker::{Drain, Supply};
 
@@ -37,7 +37,8 @@ impl Stock {
     pub(crate) fn supply(&self, fill: FillRing, refill: Refill) -> (Supply, SupplyGauge) {
         let magazine = Magazine::new(Arc::clone(&self.pool));
         let gauge = SupplyGauge { level: magazine.level(), posted: Arc::default() };
-        let mut supply = Supply { fill, magazine, refill, posted: Arc::clone(&gauge.posted), drain: None };
+        let mut supply =
+            Supply { fill, magazine, refill, polled: 0, posted: Arc::clone(&gauge.posted), drain: None };
         supply.prime();
         (supply, gauge)
     }
@@ -62,48 +63,97 @@ impl SupplyGauge {
     }
 }
 
-/// One generation; see the module.
-pub(crate) struct Generation {
-    /// Which of the collectors is its own, 0 or 1.
+/// One lane's collector, and where its workers' free frames can be counted.
+pub(crate) struct Intake {
+    /// The collector's in the kernel's tables.
     pub(crate) number: u8,
-    pub(crate) stock: Stock,
     pub(crate) collector: Collector,
+    /// Of each of its fill rings.
     pub(crate) fill_entries: u32,
     pub(crate) gauges: Vec<SupplyGauge>,
 }
 
+/// One generation; see the module.
+pub(crate) struct Generation {
+    /// Every second one is 1.
+    parity: u8,
+    pub(crate) stock: Stock,
+    /// By lane.
+    intakes: Vec<Intake>,
+}
+
+/// A worker's supply from the collector of this number.
+pub(crate) struct Supplied {
+    pub(crate) worker: usize,
+    pub(crate) number: u8,
+    pub(crate) supply: Box<Supply>,
+}
+
+const _: () = assert!(LANES == Lane::COUNT);
+
 impl Generation {
-    /// Binds `stock` to the collector that `pair` becomes; one supply for each of `queues` workers.
+    /// Binds `stock` to the collectors that `pairs` become, one a lane; one supply of each for each of `queues` workers.
     pub(crate) fn new(
-        number: u8,
+        parity: u8,
         stock: Stock,
-        pair: CollectorPair,
+        pairs: [CollectorPair; Lane::COUNT],
         datapath: &Datapath,
         queues: u32,
         refill: impl Fn(u32) -> Refill,
-    ) -> Result<(Self, Vec<Supply>), SwitchError> {
+    ) -> Result<(Self, Vec<Supplied>), SwitchError> {
         let fill_entries = fill_entries(stock.pool.total(), queues);
-        let (collector, rings) = Collector::new(pair, datapath, &stock.arena, queues, fill_entries)?;
-        let (mut supplies, mut gauges) = (Vec::new(), Vec::new());
-        for (queue, QueueRings { fill, rx, .. }) in (0..).zip(rings) {
-            let socket = &collector.queues[queue as usize];
-            datapath.set_socket(Bank::Collector(number), RingOwner::Drain, queue, socket.as_fd())?;
-            let (mut supply, gauge) = stock.supply(fill, refill(fill_entries));
-            supply.drain = Some(Drain::new(Arc::clone(socket), rx, collector.pair.ends.transmit_ifindex));
-            supplies.push(supply);
-            gauges.push(gauge);
+        let (mut intakes, mut supplied) = (Vec::<Intake>::new(), Vec::new());
+        for ((pair, lane), fill_entries) in pairs.into_iter().zip(Lane::ALL).zip(fill_entries) {
+            let size = CollectorSize { queues, fill_entries };
+            let number = parity * Lane::COUNT as u8 + lane.index() as u8;
+            let first = intakes.first().and_then(|intake| intake.collector.queues.first().cloned());
+            let (collector, rings) = Collector::new(pair, datapath, &stock.arena, first, size)?;
+            let mut gauges = Vec::new();
+            for (queue, QueueRings { fill, rx, .. }) in (0..).zip(rings) {
+                let socket = &collector.queues[queue as usize];
+                datapath.set_socket(Bank::Collector(number), RingOwner::Drain, queue, socket.as_fd())?;
+                let (mut supply, gauge) = stock.supply(fill, refill(fill_entries));
+                supply.drain = Some(Drain::new(Arc::clone(socket), rx, collector.pair.ends.transmit_ifindex));
+                supplied.push(Supplied { worker: queue as usize, number, supply: Box::new(supply) });
+                gauges.push(gauge);
+            }
+            datapath.connect_collector(number, collector.pair.ends)?;
+            intakes.push(Intake { number, collector, fill_entries, gauges });
         }
-        datapath.connect_collector(number, collector.pair.ends)?;
-        Ok((Self { number, stock, collector, fill_entries, gauges }, supplies))
+        Ok((Self { parity, stock, intakes }, supplied))
+    }
+
+    /// That of the generation to come.
+    pub(crate) fn next_parity(&self) -> u8 {
+        1 - self.parity
+    }
+
+    pub(crate) fn intake(&self, lane: Lane) -> &Intake {
+        &self.intakes[lane.index()]
+    }
+
+    pub(crate) fn intakes(&self) -> &[Intake] {
+        &self.intakes
+    }
+
+    /// Whether rings there are those of the calm lane.
+    pub(crate) fn is_calm(&self, bank: Bank) -> bool {
+        bank == Bank::Collector(self.intake(Lane::Calm).number)
+    }
+
+    /// Of all its supplies.
+    pub(crate) fn gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
+        self.intakes.iter().flat_map(|intake| &intake.gauges)
     }
 
     /// Frames that ports may hold: all but what fill rings and magazines keep.
     pub(crate) fn shared_frames(&self) -> u32 {
-        shared_frames(self.stock.pool.total(), self.gauges.len() as u32)
+        shared_frames(self.stock.pool.total(), self.intakes[0].gauges.len() as u32)
     }
 }
 
-/// Frames that ports may hold of so many, with so many queues.
-pub(crate) fn shared_frames(frames: u32, queues: u32) -> u32 {
-    frames.saturating_sub(queues * (fill_entries(frames, queues) + Magazine::FRAMES))
+/// Frames that ports may hold of so many, with so many workers.
+pub(crate) fn shared_frames(frames: u32, workers: u32) -> u32 {
+    let kept: u32 = fill_entries(frames, workers).iter().map(|entries| entries + Magazine::FRAMES).sum();
+    frames.saturating_sub(workers * kept)
 }

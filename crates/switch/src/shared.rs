@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
+use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::Fdb;
 use crate::flood::FloodLimit;
@@ -16,6 +17,8 @@ pub(crate) struct Shared {
     pub(crate) fdb: Fdb,
     pub(crate) flood: FloodLimit,
     pub(crate) workers: Box<[WorkerCell]>,
+    /// The housekeeper's.
+    pub(crate) attention: Attention,
     pub(crate) max_ports: usize,
     /// Whether runs of TCP segments leave as one packet.
     pub(crate) join_segments: bool,

@@ -22,15 +22,16 @@ use forebay_pool::FrameSize;
 use forebay_xsk::{Departures, Transmitter};
 
 use crate::SwitchError;
-use crate::collector::CollectorPair;
+use crate::attention::Attention;
+use crate::collector;
 use crate::control::{self, Control, Housekeeper, WorkerHandle};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flood::FloodLimit;
-use crate::generation::{Generation, Stock};
+use crate::generation::{Generation, Stock, Supplied};
 use crate::shared::Shared;
 use crate::topology::Topology;
-use crate::worker::{Command, Supply, Worker};
+use crate::worker::Worker;
 
 /// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
 pub struct Switch {
@@ -53,18 +54,18 @@ impl Switch {
         let stock = Stock::new(frames, FrameSize::new(config.pool.frame_size)?)?;
         let queues = config.switch.workers.max(1);
         let netns = Arc::new(netns);
-        let pair = CollectorPair::make(&netns, queues)?;
+        let pairs = collector::make_pairs(&netns, queues)?;
         let options = DatapathOptions {
             max_ports: config.switch.max_ports,
             queues,
             frame_payload: stock.arena.frame_size().payload(),
-            collector_rx: pair.ends.receive_ifindex,
+            collector_rx: pairs[0].ends.receive_ifindex,
         };
         let datapath = netns.run(move || Datapath::load(&options))?;
         let refill = |high| control::refill(&config.pool, high);
-        let (generation, supplies) = Generation::new(0, stock, pair, &datapath, queues, refill)?;
-        let shared = Arc::new(shared(config, queues));
-        let workers = start_workers(config, &shared, &datapath, supplies)?;
+        let (generation, supplied) = Generation::new(0, stock, pairs, &datapath, queues, refill)?;
+        let shared = Arc::new(shared(config, queues)?);
+        let workers = start_workers(config, &shared, &datapath, supplied)?;
         let control = Control::new(config, shared, netns, generation, datapath, workers)?;
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
@@ -77,21 +78,22 @@ impl Switch {
     }
 }
 
-fn shared(config: &Config, workers: u32) -> Shared {
+fn shared(config: &Config, workers: u32) -> Result<Shared, SwitchError> {
     let limits = Limits {
         total: config.fdb.max_entries,
         per_port: config.fdb.max_entries_per_port,
         ageing_s: config.fdb.ageing_seconds,
     };
-    Shared {
+    Ok(Shared {
         topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
         fdb: Fdb::new(limits, seed()),
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
+        attention: Attention::new()?,
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
         max_ports: config.switch.max_ports as usize,
         join_segments: config.switch.join_segments,
         started: Instant::now(),
-    }
+    })
 }
 
 /// Numbers that a sender of packets cannot guess: what the standard library seeds its hash maps with.
@@ -104,18 +106,18 @@ fn start_workers(
     config: &Config,
     shared: &Arc<Shared>,
     datapath: &Datapath,
-    supplies: Vec<Supply>,
+    supplied: Vec<Supplied>,
 ) -> Result<Vec<WorkerHandle>, SwitchError> {
     let slots = control::slots(config.switch.max_ports);
     let mut handles = Vec::new();
-    for (index, supply) in supplies.into_iter().enumerate() {
+    for index in 0..shared.workers.len() {
         let transmitter = open_transmitter(datapath, index as u32)?;
         let (worker, commander) = Worker::new(index, Arc::clone(shared), slots, transmitter)?;
         let cpu = config.switch.cpus.get(index).copied();
         let handle = WorkerHandle::spawn(index, cpu, worker, commander)?;
-        handle.send(Command::AddSupply(0, Box::new(supply)));
         handles.push(handle);
     }
+    control::hand_out(&handles, supplied);
     Ok(handles)
 }
 
@@ -188,7 +190,7 @@ impl SwitchControl for Switch {
         self.control().rxq_set(name, change)
     }
 
-    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError> {
+    fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
         self.control().rxq_set_collector(change)
     }
 

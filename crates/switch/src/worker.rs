@@ -111,12 +111,10 @@ impl Worker {
 
     /// Serves rings until told to stop.
     pub(crate) fn run(mut self) {
-        let mut packets = 0;
         loop {
             let looked = Instant::now();
             let slept = self.wait();
-            self.observe_poll(packets, slept);
-            packets = 0;
+            self.observe_poll(slept);
             let woken = if slept { Instant::now() } else { looked };
             let mut served = 0;
             while served < BUDGET {
@@ -124,9 +122,7 @@ impl Worker {
                     return;
                 }
                 let Some(slot) = self.ready.next() else { break };
-                let turn = self.run_once(slot);
-                packets += turn;
-                served += turn.max(LEAST_TURN);
+                served += self.run_once(slot).max(LEAST_TURN);
             }
             let cell = self.shared.worker_cell(self.index);
             cell.iterations.add(1);

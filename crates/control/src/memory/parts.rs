@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{MemoryOwner, MemoryPart, Setup, fill_entries};
+use super::{LANES, MemoryOwner, MemoryPart, Setup, fill_entries};
 use crate::eswitch::SpoolMode;
 
 const PAGE: u64 = 4096;
@@ -41,7 +41,7 @@ const PORT_COUNTERS: u64 = 64;
 const RING_ACCOUNT: u64 = 128;
 const DEPARTURES: u64 = 64 * 2048;
 /// Banks of the table of sockets: bpf/forebay.h.
-const BANKS: u64 = 3;
+const BANKS: u64 = 5;
 
 /// Measured, docs/memory.md: programs with BTF and the collector's netdevs; a program of its own, rings and page pool that
 /// a veth gets with XDP; the daemon with its code and libraries, its place for a port at a worker, a port, an RX ring.
@@ -60,7 +60,6 @@ struct Umem {
     count: u64,
     frames: u64,
     queues: u64,
-    fill_entries: u64,
 }
 
 pub(super) fn of(setup: &Setup) -> Vec<MemoryPart> {
@@ -68,25 +67,23 @@ pub(super) fn of(setup: &Setup) -> Vec<MemoryPart> {
         whose: "collector",
         count: 1,
         frames: setup.frames.into(),
-        queues: setup.workers.into(),
-        fill_entries: fill_entries(setup.frames, setup.workers).into(),
+        queues: LANES as u64 * u64::from(setup.workers),
     };
+    let [calm, busy] = fill_entries(setup.frames, setup.workers).map(u64::from);
     let mut parts = umem(&collector, setup.frame_size);
+    parts.push(fill_rings("collector", setup.workers.into(), calm));
+    parts.push(fill_rings("busy collector", setup.workers.into(), busy));
     // A queue has a socket and an RX ring of its own, which nothing is delivered to.
-    parts.extend(sockets("collector", u64::from(setup.workers), IDLE_ENTRIES));
+    parts.extend(sockets("collector", collector.queues, IDLE_ENTRIES));
     match setup.spool_mode {
         SpoolMode::None => {
-            let own = Umem {
-                whose: "ports",
-                count: setup.rings.into(),
-                frames: setup.depth.into(),
-                queues: 1,
-                fill_entries: setup.depth.into(),
-            };
+            let own =
+                Umem { whose: "ports", count: setup.rings.into(), frames: setup.depth.into(), queues: 1 };
             parts.extend(umem(&own, setup.frame_size));
+            parts.push(fill_rings("ports", setup.rings.into(), setup.depth.into()));
             parts.extend(sockets("ports", setup.rings.into(), setup.depth.into()));
         }
-        SpoolMode::Basic => parts.extend(sockets("shared", setup.rings.into(), collector.fill_entries)),
+        SpoolMode::Basic => parts.extend(sockets("shared", setup.rings.into(), calm)),
         SpoolMode::Spp => parts.extend(sockets("ports", setup.rings.into(), setup.depth.into())),
     }
     parts.extend(tables(setup));
@@ -99,7 +96,6 @@ pub(super) fn of(setup: &Setup) -> Vec<MemoryPart> {
 fn umem(umem: &Umem, frame_size: u32) -> Vec<MemoryPart> {
     let bytes = (umem.frames * u64::from(frame_size)).next_multiple_of(PAGE);
     let queues = umem.count * umem.queues;
-    let (fill, idle) = (ring(ADDRESS, umem.fill_entries), ring(ADDRESS, IDLE_ENTRIES));
     vec![
         user(named(umem.whose, "packet memory"), umem.count, bytes, "frames times frame size"),
         kernel(
@@ -114,9 +110,12 @@ fn umem(umem: &Umem, frame_size: u32) -> Vec<MemoryPart> {
             BUFFER,
             "net/xdp/xsk_buff_pool.c: pool->heads, for each queue and frame",
         ),
-        kernel(named(umem.whose, "fill rings"), queues, fill, RING_SOURCE),
-        kernel(named(umem.whose, "completion rings"), queues, idle, RING_SOURCE),
+        kernel(named(umem.whose, "completion rings"), queues, ring(ADDRESS, IDLE_ENTRIES), RING_SOURCE),
     ]
+}
+
+fn fill_rings(whose: &'static str, count: u64, entries: u64) -> MemoryPart {
+    kernel(named(whose, "fill rings"), count, ring(ADDRESS, entries), RING_SOURCE)
 }
 
 const RING_SOURCE: &str =

@@ -31,9 +31,9 @@ fn the_parts_are_the_sum() {
 }
 
 #[test]
-fn the_kernel_keeps_128_bytes_a_frame_for_each_queue() {
+fn the_kernel_keeps_128_bytes_a_frame_for_each_queue_of_each_collector() {
     let estimate = Wish { workers: 2, frames: Some(65536), ..WISH }.estimate().unwrap();
-    assert_eq!(part(&estimate, "collector: receive buffers").bytes, 2 * 65536 * 128);
+    assert_eq!(part(&estimate, "collector: receive buffers").bytes, 2 * 2 * 65536 * 128);
     // What binding the same pool to every port would have cost.
     let none = Wish { spool_mode: SpoolMode::None, ..WISH }.estimate().unwrap();
     assert_eq!(part(&none, "ports: receive buffers").bytes, 1000 * 1024 * 128);
@@ -68,9 +68,9 @@ fn a_shared_ring_is_cheaper_than_a_shared_pool_and_that_than_memory_of_ones_own(
 }
 
 #[test]
-fn fill_rings_take_at_most_half_of_the_frames() {
+fn fill_rings_of_the_first_lane_take_at_most_half_of_the_frames_those_of_the_second_a_quarter_of_that() {
     for (frames, workers, entries) in
-        [(16384, 1, 4096), (16384, 2, 4096), (16384, 3, 2048), (1024, 1, 512), (1024, 64, 64)]
+        [(16384, 1, [4096, 1024]), (16384, 3, [2048, 512]), (1024, 1, [512, 128]), (1024, 64, [64, 64])]
     {
         assert_eq!(fill_entries(frames, workers), entries, "{frames} frames, {workers} workers");
     }

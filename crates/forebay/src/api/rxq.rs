@@ -32,15 +32,15 @@ pub(super) async fn set(
     Ok(Json(api.ask(move |switch| switch.rxq_set(&name, change)).await??))
 }
 
-/// Change the collector's fill rings
+/// Change the collectors' fill rings
 #[utoipa::path(patch, operation_id = "rxq-set-collector", path = "/v1/rxq/collector", tag = "switch",
     request_body = RxqCollectorSet, responses(
-    (status = 200, body = RxqCollector, description = "They as they are then"),
+    (status = 200, body = Vec<RxqCollector>, description = "Each collector's as they are then"),
     (status = "default", body = ApiError, description = "Refused, nothing changed")))]
 pub(super) async fn set_collector(
     State(api): Shared,
     Body(change): Body<RxqCollectorSet>,
-) -> Answer<RxqCollector> {
+) -> Answer<Vec<RxqCollector>> {
     if change == RxqCollectorSet::default() {
         return Err(nothing("refill, low").into());
     }

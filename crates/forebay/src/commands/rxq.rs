@@ -36,7 +36,9 @@ fn set(client: &Client, name: &str, args: &RxqSetArgs) -> Outcome {
 
 fn set_collector(client: &Client, args: &RxqSetArgs) -> Outcome {
     let change = RxqCollectorSet { refill: args.refill, low: args.low };
-    let now: RxqCollector = client.send(Method::PATCH, "/v1/rxq/collector", &change)?;
-    print(&format!("collector changed: depth {}, refill {}, low {}", now.depth, now.refill, now.low));
+    let now: Vec<RxqCollector> = client.send(Method::PATCH, "/v1/rxq/collector", &change)?;
+    for RxqCollector { lane, depth, refill, low, .. } in now {
+        print(&format!("{lane} collector changed: depth {depth}, refill {refill}, low {low}"));
+    }
     Ok(())
 }

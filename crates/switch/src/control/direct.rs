@@ -10,6 +10,7 @@ use forebay_control::eswitch::SpoolMode;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Bank;
 use forebay_kernel::netlink::{Link, netdev_genl};
+use forebay_policy::Lane;
 use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
 
 use super::port::Ring;
@@ -35,7 +36,11 @@ impl Control {
         let own_memory = self.mode == SpoolMode::None;
         let stock =
             if own_memory { self.own_stock(depth, queues)? } else { self.generation()?.stock.clone() };
-        let first = if own_memory { None } else { self.generation()?.collector.queues.first().cloned() };
+        let first = if own_memory {
+            None
+        } else {
+            self.generation()?.intake(Lane::Calm).collector.queues.first().cloned()
+        };
         let bound = bind(netdev.ifindex, depth, queues, &stock, first).map_err(|error| no_socket(&error))?;
         let rule = match own_memory {
             true => share::own_memory_rule(depth),

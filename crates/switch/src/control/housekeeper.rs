@@ -1,4 +1,4 @@
-//! The thread that follows netdevs and lets old entries go.
+//! The thread that follows netdevs, lets old entries go, and moves ports that have many packets out of others' way.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,15 +6,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_kernel::netlink::{LinkEvent, LinkMonitor};
+use forebay_policy::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Control;
 use crate::SwitchError;
+use crate::attention::Attention;
 
 /// How often old entries are looked for and counters observed.
 const TICK: Duration = Duration::from_secs(1);
 /// How often accounts are looked at while ports hold frames.
 const AUDIT: Duration = Duration::from_millis(100);
+/// How soon one looks again who has many packets, after a worker called, and for how long.
+const ALERT: Duration = Duration::from_millis(20);
+const ALERT_LASTS: Duration = Duration::from_millis(200);
 /// Slots of the forwarding table that one tick looks at.
 const SWEEP_SLOTS: usize = 16_384;
 /// Events that are followed under one lock.
@@ -52,25 +57,56 @@ impl Drop for Housekeeper {
 }
 
 fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
+    let shared = Arc::clone(&control.lock().unwrap_or_else(PoisonError::into_inner).shared);
+    let mut alert = Alert::default();
     let (mut pause, mut ticked) = (TICK, Instant::now());
     loop {
-        let mut fds = [PollFd::new(&monitor, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        // An interrupted poll is a short tick.
-        let timeout = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
-        let _ = poll(&mut fds, Some(&timeout));
-        let (heard, stopped) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        let [heard, stopped, called] = wait([&monitor, stop, &shared.attention], pause);
         if stopped {
             return;
         }
+        alert.observe(called, &shared.attention);
         let events = if heard { hear(&mut monitor) } else { Vec::new() };
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
         control.follow(events);
         control.audit();
+        control.sort_into_lanes(Nanos(shared.started.elapsed().as_nanos() as u64));
         if !heard && ticked.elapsed() >= TICK {
             control.tick();
             ticked = Instant::now();
         }
-        pause = if control.holds_frames() { AUDIT } else { TICK };
+        pause = match alert.since {
+            Some(_) => ALERT,
+            None if control.holds_frames() => AUDIT,
+            None => TICK,
+        };
+    }
+}
+
+/// Waits for any of three, or for so long; says which were ready. An interrupted wait is a short one.
+fn wait(whom: [&dyn AsFd; 3], pause: Duration) -> [bool; 3] {
+    let mut fds = whom.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+    let timeout = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
+    let _ = poll(&mut fds, Some(&timeout));
+    fds.map(|fd| !fd.revents().is_empty())
+}
+
+/// A worker called: for some time one looks often, and then asks for calls again.
+#[derive(Default)]
+struct Alert {
+    since: Option<Instant>,
+}
+
+impl Alert {
+    fn observe(&mut self, called: bool, attention: &Attention) {
+        if called {
+            attention.hear();
+            self.since = Some(Instant::now());
+        }
+        if self.since.is_some_and(|since| since.elapsed() >= ALERT_LASTS) {
+            self.since = None;
+            attention.listen();
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use forebay_control::eswitch::{EswitchSet, EswitchSetReply, PortNotMoved, SpoolM
 use forebay_control::port::{AttachKind, PortState};
 use forebay_control::{ApiError, PortId};
 use forebay_kernel::Bank;
+use forebay_policy::Lane;
 
 use super::attach::{self, Fitting};
 use super::port::{self, Binding, Ring};
-use super::rings::{Service, no_socket};
+use super::rings::{Service, Wanted, no_socket};
 use super::rxq::Rxq;
 use super::{Control, ports, share};
 use crate::worker::Feed;
@@ -75,10 +76,12 @@ impl Control {
     /// Rings of its own for each worker, for any port's packets.
     pub(super) fn open_shared_rings(&mut self) -> Result<Vec<Ring>, ApiError> {
         // As deep as the fill ring: each has half of the frames at most.
-        let depth = self.generation()?.fill_entries;
-        let opened = self.open_on_collector(vec![(0..self.workers.len(), depth)]).pop();
+        let depth = self.generation()?.intake(Lane::Calm).fill_entries;
+        let opened = self
+            .open_on_collectors(vec![Wanted { lane: Lane::Calm, workers: 0..self.workers.len(), depth }])
+            .pop();
         let opened = opened.unwrap_or_else(|| Ok(Vec::new())).map_err(|error| no_socket(&error))?;
-        let bank = Bank::Collector(self.generation()?.number);
+        let bank = Bank::Collector(self.generation()?.intake(Lane::Calm).number);
         let rule = share::shared_ring_rule(depth, UNDER_WAY);
         let mut rings = Vec::new();
         for opened in opened {
@@ -159,8 +162,9 @@ impl Control {
         match binding {
             Binding::Shared => Ok(Vec::new()),
             Binding::Collector => {
-                let wanted = (self.workers_of(id, fitting.kind), self.ports[&id].rxq.depth);
-                let opened = self.open_on_collector(vec![wanted]).pop().unwrap_or_else(|| Ok(Vec::new()));
+                let (lane, depth) = (self.ports[&id].lane.lane(), self.ports[&id].rxq.depth);
+                let wanted = Wanted { lane, workers: self.workers_of(id, fitting.kind), depth };
+                let opened = self.open_on_collectors(vec![wanted]).pop().unwrap_or_else(|| Ok(Vec::new()));
                 self.serve_port(id, opened.map_err(|error| no_socket(&error))?)
             }
             Binding::Direct => {

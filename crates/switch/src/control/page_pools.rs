@@ -3,6 +3,8 @@
 use forebay_control::IfIndex;
 use forebay_control::page_pool::{PagePool, PagePoolIds};
 
+use forebay_policy::Lane;
+
 use super::Control;
 use super::port::{Port, Ring};
 use crate::generation::{Generation, SupplyGauge};
@@ -25,17 +27,20 @@ impl Control {
     }
 
     fn fill_rings(&self, generation: &Generation) -> Vec<PagePool> {
-        let ifindex = Some(generation.collector.pair.ends.transmit_ifindex);
         let ids = self.page_pool_ids();
-        let gauges = (0..).zip(&generation.gauges);
-        gauges
-            .map(|(worker, gauge)| self.page_pool(ids.fill_ring(worker), ifindex, worker, gauge.posted()))
-            .collect()
+        let rings = (0..).zip(generation.intakes()).flat_map(|(lane, intake)| {
+            let ifindex = Some(intake.collector.pair.ends.transmit_ifindex);
+            (0..).zip(&intake.gauges).map(move |(worker, gauge)| {
+                self.page_pool(ids.fill_ring(lane, worker), ifindex, worker, gauge.posted())
+            })
+        });
+        rings.collect()
     }
 
     fn shared_ring(&self, ring: &Ring) -> PagePool {
         let worker = ring.worker as u32;
-        let ends = self.generation.as_ref().map(|generation| generation.collector.pair.ends);
+        let ends =
+            self.generation.as_ref().map(|generation| generation.intake(Lane::Calm).collector.pair.ends);
         let id = self.page_pool_ids().shared_ring(worker);
         self.page_pool(id, ends.map(|ends| ends.transmit_ifindex), worker, ring.account.used())
     }

@@ -7,6 +7,7 @@ use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::{Bank, KernelCounters, NetdevLink, RingAccount};
+use forebay_policy::{LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
 use super::rxq::Rxq;
@@ -74,6 +75,7 @@ pub(super) struct Port {
     pub(super) loss: CollectorLoss,
     pub(super) share: Share,
     pub(super) rxq: Rxq,
+    pub(super) lane: LaneChoice,
 }
 
 impl Port {
@@ -103,6 +105,13 @@ impl Port {
     /// Frames that lie in its RX rings, as its workers last saw them.
     pub(super) fn seen(&self) -> u64 {
         self.rings.iter().map(|ring| ring.gauge.used.get()).sum()
+    }
+
+    /// Looks at how much it takes; its id, if its rings should be in the other lane.
+    pub(super) fn observe_lane(&mut self, now: Nanos) -> Option<PortId> {
+        let taken = self.rings.iter().fold(0u64, |sum, ring| sum.wrapping_add(ring.account.taken()));
+        let changed = self.binding == Binding::Collector && self.lane.observe(taken, now);
+        changed.then_some(self.id)
     }
 
     /// Frames that its accounts say it holds.

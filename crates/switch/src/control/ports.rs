@@ -10,11 +10,12 @@ use forebay_control::port::{
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
 use forebay_kernel::{Bank, PortConfig, ShortGracePeriods, grace_period};
+use forebay_policy::{Lane, LaneChoice};
 use forebay_xsk::{Statistics, XskError};
 
 use super::attach::{self, Fitting};
 use super::port::{self, Binding, CollectorLoss, Port};
-use super::rings::{self, Opened};
+use super::rings::{self, Opened, Wanted};
 use super::{Control, netdevs, share};
 use crate::counters::PortCells;
 use crate::fdb::Flush;
@@ -55,10 +56,10 @@ impl Control {
 
     /// Checks a wish and reserves id, name and netdev for it.
     fn plan(&mut self, spec: PortSpec, netdevs: &HashMap<String, Link>) -> Result<Plan, ApiError> {
-        let collector = self.generation()?.collector.pair.ends.transmit_ifindex;
+        let intakes = self.generation()?.intakes();
         spec.validate()?;
         let netdev = netdevs.get(&spec.netdev).ok_or_else(|| no_such_netdev(&spec.netdev))?;
-        if netdev.ifindex == collector {
+        if intakes.iter().any(|intake| intake.collector.pair.ends.transmit_ifindex == netdev.ifindex) {
             let error =
                 ApiError::new(ErrorCode::NetdevRefused, format!("`{}` is the switch's own", netdev.name));
             return Err(error.with_field("netdev").with_value(&netdev.name));
@@ -140,9 +141,10 @@ impl Control {
         let wanted = plans.iter().map(|plan| {
             let kind = plan.fitting.kind;
             let has_own = self.binding_of(kind, self.rxq) == Binding::Collector;
-            (if has_own { self.workers_of(plan.id, kind) } else { 0..0 }, self.rxq.depth)
+            let workers = if has_own { self.workers_of(plan.id, kind) } else { 0..0 };
+            Wanted { lane: Lane::default(), workers, depth: self.rxq.depth }
         });
-        self.open_on_collector(wanted.collect())
+        self.open_on_collectors(wanted.collect())
     }
 
     /// Makes the port, served by its workers but without its netdev's packets so far.
@@ -171,6 +173,7 @@ impl Control {
             loss: CollectorLoss::default(),
             share: share::DEFAULT,
             rxq: self.rxq,
+            lane: LaneChoice::default(),
         };
         self.enrol(&port);
         self.ports.insert(id, port);
@@ -201,12 +204,14 @@ impl Control {
         let port = &self.ports[&id];
         let queue = self.workers_of(id, port.kind).start as u16;
         let bank = match port.binding {
-            Binding::Direct => Bank::Direct,
-            Binding::Collector | Binding::Shared => {
-                Bank::Collector(self.generation.as_ref().map_or(0, |generation| generation.number))
-            }
+            Binding::Shared => None,
+            Binding::Collector | Binding::Direct => port.rings.first().map(|ring| ring.bank),
         };
-        PortConfig { port_id: id.0, queue, bank }
+        PortConfig { port_id: id.0, queue, bank: bank.unwrap_or_else(|| self.calm_bank()) }
+    }
+
+    fn calm_bank(&self) -> Bank {
+        Bank::Collector(self.generation.as_ref().map_or(0, |generation| generation.intake(Lane::Calm).number))
     }
 
     pub(crate) fn port_del(&mut self, names: &[String]) -> Result<PortDelReply, ApiError> {

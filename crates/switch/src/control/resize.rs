@@ -4,15 +4,16 @@ use std::num::NonZeroU32;
 use std::sync::mpsc;
 
 use forebay_control::eswitch::SpoolMode;
+use forebay_control::memory::LANES;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::grace_period;
 use forebay_pool::Magazine;
 
 use super::attach::Fitting;
 use super::port::Binding;
-use super::{Control, ports};
+use super::{Control, ports, workers};
 use crate::SwitchError;
-use crate::collector::CollectorPair;
+use crate::collector;
 use crate::generation::{self, Generation, Stock};
 use crate::worker::Command;
 
@@ -36,7 +37,7 @@ impl Control {
         self.apply_policy();
         let moved = self.move_to_new_generation();
         let Some(old) = old else { return moved };
-        self.remove_supplies(old.number);
+        self.remove_supplies(&old);
         drop(old);
         tracing::info!(frames, "the pool has another size");
         moved
@@ -47,13 +48,12 @@ impl Control {
         let queues = self.workers.len() as u32;
         let frames = NonZeroU32::new(frames).expect("the least size is not zero");
         let stock = Stock::new(frames, old.stock.arena.frame_size())?;
-        let pair = CollectorPair::make(&self.netns, queues)?;
-        let (number, settings) = (1 - old.number, self.collector_refill);
-        let (generation, supplies) =
-            Generation::new(number, stock, pair, &self.datapath, queues, |high| settings.refill(high))?;
-        for (worker, supply) in self.workers.iter().zip(supplies) {
-            worker.send(Command::AddSupply(number, Box::new(supply)));
-        }
+        let pairs = collector::make_pairs(&self.netns, queues)?;
+        let settings = self.collector_refill;
+        let refill = |high| settings.refill(high);
+        let (generation, supplied) =
+            Generation::new(old.next_parity(), stock, pairs, &self.datapath, queues, refill)?;
+        workers::hand_out(&self.workers, supplied);
         Ok(generation)
     }
 
@@ -87,10 +87,12 @@ impl Control {
         moved
     }
 
-    fn remove_supplies(&self, number: u8) {
+    fn remove_supplies(&self, old: &Generation) {
         let (done, all_done) = mpsc::channel();
-        for worker in &self.workers {
-            worker.send(Command::RemoveSupply(number, done.clone()));
+        for (worker, intake) in
+            self.workers.iter().flat_map(|worker| old.intakes().iter().map(move |intake| (worker, intake)))
+        {
+            worker.send(Command::RemoveSupply(intake.number, done.clone()));
         }
         drop(done);
         while all_done.recv().is_ok() {}
@@ -131,7 +133,8 @@ impl Control {
             );
             return refuse(message, limit, "lower reserves, or bind fewer ports directly");
         }
-        let bytes = u64::from(frames) * (u64::from(self.frame_bytes()) + KERNEL_BYTES * u64::from(queues));
+        let bytes = u64::from(frames)
+            * (u64::from(self.frame_bytes()) + KERNEL_BYTES * LANES as u64 * u64::from(queues));
         match available_bytes() {
             Some(available) if bytes > available => refuse(
                 format!("the new pool needs {bytes} bytes beside the old one"),

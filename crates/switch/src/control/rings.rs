@@ -1,5 +1,6 @@
 //! Rings: opened, entered into the kernel's table, handed to workers, and taken back with every frame in them.
 
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -7,7 +8,7 @@ use std::sync::mpsc;
 use forebay_control::port::AttachKind;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::{Bank, RingOwner, RingRule, grace_period};
-use forebay_policy::Turn;
+use forebay_policy::{Lane, Turn};
 use forebay_xsk::{PortSocket, RxRing, Statistics, XskError};
 
 use super::port::{self, Port, Ring};
@@ -26,6 +27,13 @@ pub(super) struct Opened {
     pub(super) ring: RxRing,
 }
 
+/// Rings that are to be opened on a collector.
+pub(super) struct Wanted {
+    pub(super) lane: Lane,
+    pub(super) workers: Range<usize>,
+    pub(super) depth: u32,
+}
+
 /// What becomes of an opened socket.
 pub(super) struct Service {
     pub(super) bank: Bank,
@@ -37,19 +45,16 @@ pub(super) struct Service {
 }
 
 impl Control {
-    /// Opens rings of `depth` on the collector, for each of `wanted` on the workers that it names. Sockets look their
-    /// netdev up in the namespace they are opened in, so this runs in the collector's.
-    pub(super) fn open_on_collector(
-        &self,
-        wanted: Vec<(std::ops::Range<usize>, u32)>,
-    ) -> Vec<Result<Vec<Opened>, XskError>> {
+    /// Opens rings on the collectors. Sockets look their netdev up in the namespace they are opened in, so this runs in
+    /// the collectors'.
+    pub(super) fn open_on_collectors(&self, wanted: Vec<Wanted>) -> Vec<Result<Vec<Opened>, XskError>> {
         let Some(generation) = &self.generation else { return Vec::new() };
-        let queues = generation.collector.queues.clone();
-        generation.collector.run(move || {
-            let open = |(workers, depth): (std::ops::Range<usize>, u32)| {
+        let queues = Lane::ALL.map(|lane| generation.intake(lane).collector.queues.clone());
+        self.netns.run(move || {
+            let open = |Wanted { lane, workers, depth }: Wanted| {
                 workers
                     .map(|worker| {
-                        let (socket, ring) = PortSocket::bind(&queues[worker], depth)?;
+                        let (socket, ring) = PortSocket::bind(&queues[lane.index()][worker], depth)?;
                         Ok(Opened { worker, socket, ring })
                     })
                     .collect()
@@ -60,7 +65,7 @@ impl Control {
 
     /// A tcx port's packets go to one worker. An XDP port's frames take the queue of the CPU they arrive on, so every
     /// worker has a ring for it.
-    pub(super) fn workers_of(&self, id: PortId, kind: AttachKind) -> std::ops::Range<usize> {
+    pub(super) fn workers_of(&self, id: PortId, kind: AttachKind) -> Range<usize> {
         match kind {
             AttachKind::Tcx => {
                 let worker = usize::from(id.0) % self.workers.len();
@@ -83,8 +88,9 @@ impl Control {
         account.set_rule(rule);
         let (supply, gauge_of_supply) = match own {
             Some((supply, gauge)) => (supply, Some(gauge)),
-            None => (SuppliedBy::Collector(self.generation()?.number), None),
+            None => (SuppliedBy::Collector(collector_of(bank)), None),
         };
+        let is_calm = feed != Feed::Shared && self.generation()?.is_calm(bank);
         let slot = self.workers[worker].serve(Channel {
             feed,
             supply,
@@ -93,6 +99,7 @@ impl Control {
             gauge: Arc::clone(&gauge),
             account: Some(account.clone()),
             turn: Turn::new(QUANTUM_BYTES),
+            is_calm,
         });
         let taken = account.taken();
         Ok(Ring { worker, slot, bank, depth, socket, gauge, account, taken, supply: gauge_of_supply })
@@ -100,8 +107,8 @@ impl Control {
 
     /// Has the port's own rings on the collector served.
     pub(super) fn serve_port(&mut self, id: PortId, opened: Vec<Opened>) -> Result<Vec<Ring>, ApiError> {
-        let bank = Bank::Collector(self.generation()?.number);
         let port = &self.ports[&id];
+        let bank = Bank::Collector(self.generation()?.intake(port.lane.lane()).number);
         let depth = port.rxq.depth;
         let rule = port.share.rule(depth);
         let mut rings = Vec::new();
@@ -172,6 +179,13 @@ impl Control {
             Feed::Port(id) => self.ports.get(&id).map_or(&[], |port| &port.rings),
             Feed::Shared => &self.shared_rings,
         }
+    }
+}
+
+fn collector_of(bank: Bank) -> u8 {
+    match bank {
+        Bank::Collector(number) => number,
+        Bank::Direct => unreachable!("a ring on a port's own netdev has a supply of its own"),
     }
 }
 

@@ -3,10 +3,11 @@
 use forebay_control::config::PoolConfig;
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::rxq::{
-    RefillKind, RxqBinding, RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow, check_depth, check_low,
+    RefillKind, RxqBinding, RxqCollector, RxqCollectorSet, RxqLane, RxqPort, RxqSet, RxqShow, check_depth,
+    check_low,
 };
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_policy::{Refill, RefillRule};
+use forebay_policy::{Lane, Refill, RefillRule};
 
 use super::Control;
 use super::attach::Fitting;
@@ -28,7 +29,7 @@ impl RefillSettings {
 
     /// For a ring of `high` entries.
     pub(super) fn refill(self, high: u32) -> Refill {
-        Refill::new(self.rule, self.low, high)
+        Refill::new(self.rule, self.low.min(high), high)
     }
 }
 
@@ -58,7 +59,7 @@ impl Rxq {
 impl Control {
     pub(crate) fn rxq_show(&self) -> RxqShow {
         RxqShow {
-            collector: self.rxq_collector(),
+            collectors: self.rxq_collectors(),
             ports: self.ports.values().map(|port| self.rxq_port(port)).collect(),
         }
     }
@@ -131,8 +132,11 @@ impl Control {
         moved
     }
 
-    pub(crate) fn rxq_set_collector(&mut self, change: RxqCollectorSet) -> Result<RxqCollector, ApiError> {
-        let high = self.generation()?.fill_entries;
+    pub(crate) fn rxq_set_collector(
+        &mut self,
+        change: RxqCollectorSet,
+    ) -> Result<Vec<RxqCollector>, ApiError> {
+        let high = self.generation()?.intake(Lane::Busy).fill_entries;
         if let Some(low) = change.low {
             check_low(low, high)?;
             self.collector_refill.low = low;
@@ -141,19 +145,25 @@ impl Control {
             self.collector_refill.rule = rule(kind);
         }
         for worker in &self.workers {
-            worker.send(Command::SetRefill(self.collector_refill.refill(high)));
+            for intake in self.generation()?.intakes() {
+                let refill = self.collector_refill.refill(intake.fill_entries);
+                worker.send(Command::SetRefill(intake.number, refill));
+            }
         }
-        Ok(self.rxq_collector())
+        Ok(self.rxq_collectors())
     }
 
-    fn rxq_collector(&self) -> RxqCollector {
-        let gauges = self.generation.iter().flat_map(|generation| &generation.gauges);
-        RxqCollector {
-            depth: self.generation.as_ref().map_or(0, |generation| generation.fill_entries),
+    fn rxq_collectors(&self) -> Vec<RxqCollector> {
+        let intakes =
+            self.generation.iter().flat_map(|generation| Lane::ALL.iter().zip(generation.intakes()));
+        let shown = intakes.map(|(of, intake)| RxqCollector {
+            lane: lane(*of),
+            depth: intake.fill_entries,
             refill: kind(self.collector_refill.rule),
-            low: self.collector_refill.low,
-            posted: gauges.map(SupplyGauge::posted).sum(),
-        }
+            low: self.collector_refill.low.min(intake.fill_entries),
+            posted: intake.gauges.iter().map(SupplyGauge::posted).sum(),
+        });
+        shown.collect()
     }
 
     fn rxq_port(&self, port: &Port) -> RxqPort {
@@ -165,6 +175,7 @@ impl Control {
                 Binding::Shared => RxqBinding::Shared,
                 Binding::Direct => RxqBinding::Direct,
             },
+            lane: lane(port.lane.lane()),
             queues: port.rings.len() as u32,
             depth: port.rxq.depth,
             refill: kind(port.rxq.refill.rule),
@@ -172,6 +183,13 @@ impl Control {
             posted: own.map(SupplyGauge::posted).sum(),
             used: port.seen(),
         }
+    }
+}
+
+fn lane(lane: Lane) -> RxqLane {
+    match lane {
+        Lane::Calm => RxqLane::Calm,
+        Lane::Busy => RxqLane::Busy,
     }
 }
 

@@ -9,11 +9,12 @@ use forebay_control::pool::PoolShow;
 use forebay_control::port::{AttachKind, PortShow};
 use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
 
+use forebay_policy::Lane;
 use forebay_xsk::Statistics;
 
 use super::Control;
 use super::port::{self, Counted, Port, Ring};
-use crate::generation::{Stock, SupplyGauge};
+use crate::generation::{Generation, Stock, SupplyGauge};
 use crate::worker::Command;
 
 /// Packets that one ring of a veth holds (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12).
@@ -51,7 +52,7 @@ impl Control {
 
     /// Observes what the collector may have lost, for every port.
     pub(super) fn observe_loss(&mut self) -> bool {
-        let room = VETH_RING * self.workers.len() as u64;
+        let room = VETH_RING * (Lane::COUNT * self.workers.len()) as u64;
         let mut settled = true;
         for port in self.ports.values_mut() {
             let counters = self.datapath.counters(port.id.0).since(&port.baseline);
@@ -213,7 +214,7 @@ impl Control {
     }
 
     fn supply_gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
-        let collector = self.generation.iter().flat_map(|generation| &generation.gauges);
+        let collector = self.generation.iter().flat_map(Generation::gauges);
         let rings = self.ports.values().flat_map(|port| &port.rings);
         collector.chain(rings.filter_map(|ring| ring.supply.as_ref()))
     }
@@ -240,11 +241,11 @@ impl Control {
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
-        let collector = self.generation.as_ref().map(|generation| generation.collector.pair.name.clone());
+        let intakes = self.generation.iter().flat_map(Generation::intakes);
         EswitchShow {
             spool_mode: self.mode,
             workers: self.workers.len() as u32,
-            collector: collector.unwrap_or_default(),
+            collectors: intakes.map(|intake| intake.collector.pair.name.clone()).collect(),
             queues: self.workers.len() as u32,
             ports: self.ports.len() as u32,
             max_ports: self.max_ports,

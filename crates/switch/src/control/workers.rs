@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
+use crate::generation::Supplied;
 use crate::worker::{Channel, Command, Commander, Emptied, Slot, Worker};
 
 /// One worker thread.
@@ -65,6 +66,13 @@ impl WorkerHandle {
         if self.thread.join().is_err() {
             tracing::error!("a worker thread had panicked");
         }
+    }
+}
+
+/// Gives workers what supplies their rings.
+pub(crate) fn hand_out(workers: &[WorkerHandle], supplied: Vec<Supplied>) {
+    for Supplied { worker, number, supply } in supplied {
+        workers[worker].send(Command::AddSupply(number, supply));
     }
 }
 

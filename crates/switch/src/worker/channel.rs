@@ -12,8 +12,8 @@ use super::reclaim::Drain;
 use crate::counters::{Counter, PortCells, RingGauge};
 use crate::flood::FloodBucket;
 
-/// Collectors that may stand at once: a second follows the first when the pool changes.
-pub(crate) const COLLECTORS: usize = 2;
+/// Collectors that may stand at once.
+pub(crate) const COLLECTORS: usize = forebay_kernel::COLLECTORS as usize;
 
 /// Names one ring of one worker while it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +40,8 @@ pub(crate) struct Supply {
     pub(crate) fill: FillRing,
     pub(crate) magazine: Magazine,
     pub(crate) refill: Refill,
+    /// Packets that came through it since the last look at who is ready.
+    pub(crate) polled: u32,
     /// Frames posted, when the worker last looked.
     pub(crate) posted: Arc<Counter>,
     /// How posted frames are taken back, where that is possible.
@@ -64,6 +66,8 @@ pub(crate) struct Channel {
     /// `None` once another ring has taken its place.
     pub(crate) account: Option<RingAccount>,
     pub(crate) turn: Turn,
+    /// It is in others' way when it has many packets.
+    pub(crate) is_calm: bool,
 }
 
 impl Channel {

@@ -27,8 +27,8 @@ pub(crate) enum Command {
     Retire(Slot, bool, Sender<Emptied>),
     /// Set the account of the ring right by what the ring holds.
     Audit(Slot),
-    /// Fill the collectors' fill rings by these watermarks.
-    SetRefill(Refill),
+    /// Fill a collector's fill ring by these watermarks.
+    SetRefill(u8, Refill),
     /// End the thread.
     Stop,
 }
@@ -110,7 +110,7 @@ impl Worker {
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
                 }
                 Command::Audit(slot) => self.audit(slot),
-                Command::SetRefill(refill) => self.set_refill(&refill),
+                Command::SetRefill(number, refill) => self.set_refill(number, refill),
                 Command::Stop => return false,
             }
         }
@@ -180,9 +180,9 @@ impl Worker {
         self.members[usize::from(port.0)] = None;
     }
 
-    fn set_refill(&mut self, refill: &Refill) {
-        for supply in self.supplies.iter_mut().flatten() {
-            supply.refill = refill.clone();
+    fn set_refill(&mut self, number: u8, refill: Refill) {
+        if let Some(supply) = &mut self.supplies[usize::from(number)] {
+            supply.refill = refill;
             supply.prime();
         }
     }

@@ -14,7 +14,10 @@ impl Worker {
     pub(super) fn refill(&mut self, channel: &mut Channel, standing: Standing) {
         let supply = match &mut channel.supply {
             SuppliedBy::Collector(number) => {
-                self.supplies[usize::from(*number)].as_deref_mut().expect("retired after its rings")
+                let supply =
+                    self.supplies[usize::from(*number)].as_deref_mut().expect("retired after its rings");
+                supply.polled += self.burst.len() as u32;
+                supply
             }
             SuppliedBy::Own(supply) => {
                 if standing != Standing::Interrupted {
@@ -37,9 +40,10 @@ impl Worker {
     }
 
     /// What the last look at who is ready means to the collectors' fill rings.
-    pub(super) fn observe_poll(&mut self, packets: usize, complete: bool) {
+    pub(super) fn observe_poll(&mut self, complete: bool) {
         for supply in self.supplies.iter_mut().flatten() {
-            supply.observe(packets as u32, complete);
+            let packets = std::mem::take(&mut supply.polled);
+            supply.observe(packets, complete);
         }
     }
 }

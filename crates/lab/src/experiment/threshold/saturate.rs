@@ -14,8 +14,8 @@ use crate::{LabError, Result, wait};
 
 /// Packets a port's RX ring holds: the most there is, so that the threshold decides and not the ring.
 pub(super) const DEPTH: u32 = 4096;
-/// Frames of the pool: as few as that depth allows.
-pub(super) const FRAMES: u32 = 8192;
+/// Frames of the pool: about as many for ports as that depth, and for fill rings.
+pub(super) const FRAMES: u32 = 9344;
 /// Frames that each saturating host sends: more than a ring holds.
 const OFFERED: u64 = DEPTH as u64 + 200;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);

@@ -1,0 +1,36 @@
+//! Ports that have many packets, moved out of the way of those that have few, and back.
+
+use forebay_control::PortId;
+use forebay_kernel::grace_period;
+use forebay_policy::Nanos;
+
+use super::Control;
+use super::attach::Fitting;
+use super::port::Binding;
+
+/// Ports that change lane in one go: each costs a socket, and requests wait meanwhile.
+const AT_ONCE: usize = 32;
+
+impl Control {
+    /// Looks at what ports take and gives those that should be in the other lane rings there.
+    pub(super) fn sort_into_lanes(&mut self, now: Nanos) {
+        let ids: Vec<PortId> =
+            self.ports.values_mut().filter_map(|port| port.observe_lane(now)).take(AT_ONCE).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let mut leaving = Vec::new();
+        for id in ids {
+            let port = &self.ports[&id];
+            let (name, lane, fitting) = (port.spec.port_name(), port.lane.lane(), Fitting::of(port));
+            tracing::debug!(port = name, ?lane, "changes lane");
+            if let Err(error) = self.rebind(id, fitting, Binding::Collector, &mut leaving) {
+                let port = self.ports[&id].spec.port_name();
+                tracing::warn!(port, %error, "a port could not change lane");
+            }
+        }
+        // What is on its way to the old rings arrives there first.
+        grace_period();
+        self.retire_replaced(leaving);
+    }
+}
