@@ -103,7 +103,11 @@ fn measure(options: &Options, report: &mut Report, rows: &mut Vec<Row>) -> Resul
 }
 
 fn order(round: u32) -> [Refill; 2] {
-    if round % 2 == 0 { [Refill::Static, Refill::Adaptive] } else { [Refill::Adaptive, Refill::Static] }
+    if round.is_multiple_of(2) {
+        [Refill::Static, Refill::Adaptive]
+    } else {
+        [Refill::Adaptive, Refill::Static]
+    }
 }
 
 fn row(options: &Options, setup: Setup, report: &mut Report) -> Result<Option<Row>> {
