@@ -18,7 +18,7 @@ CARGO_BUILD := cargo build --release -p forebay -p forebay-lab
 export FOREBAY_BIN := $(RELEASE)/forebay
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench experiments soak fuzz miri deps bpf install clean
+.PHONY: help build demo test lint bench experiments soak fuzz miri instructions deps bpf install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,7 +83,12 @@ miri: ## Run the ring tests under Miri (nightly toolchain with the miri componen
 	scripts/miri.sh
 
 deps: ## Install every Debian package that any target needs and that is missing (root)
-	@scripts/deps.sh build demo test lint bench fuzz
+	@scripts/deps.sh build demo test lint bench fuzz instructions
+
+instructions: ## Count the instructions that reading a hint takes (valgrind)
+	@scripts/toolchain.sh
+	@scripts/deps.sh build instructions
+	scripts/instructions.sh
 
 bpf: ## Compile the BPF objects that are committed for machines without clang
 	@scripts/toolchain.sh

@@ -31,6 +31,7 @@ test       radvd                            radvd                     traffic: I
 test       kill                             procps                    sends signals
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
 lint       llvm-strip                       llvm                      compares BPF objects without debug information
+instructions valgrind                        valgrind                  counts instructions
 fuzz       g++                              g++                       compiles libFuzzer
 '
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use forebay_control::occupancy::Occupancy;
+use forebay_control::stats::{WorkerStats, WorkersShow};
 use forebay_lab::PortKind;
 use forebay_lab::dut::Client;
 
@@ -17,6 +18,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_snapshot_has_what_ports_held_at_most_until_it_is_cleared", occupancy);
     suite.once("occupancy_of_what_is_not_there_is_refused", occupancy_refused);
     suite.on_forebay("every_ring_is_listed_once_with_the_frames_it_holds", page_pools);
+    suite.on_forebay("workers_tell_what_they_did_since_they_were_asked_to_count_anew", workers);
     suite.on_forebay("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
 }
 
@@ -49,6 +51,30 @@ fn occupancy(subject: Subject) -> Outcome {
     assert_eq!(held(&client, "h2")?, at_most(50), "it was not asked to be cleared");
     let _ = saturate(&mut crowd, &[0], 20)?;
     assert_eq!(held(&client, "h1")?, at_most(20), "the watermark begins anew");
+    Ok(())
+}
+
+fn workers(subject: Subject) -> Outcome {
+    const PACKETS: u64 = 100;
+    let mut crowd = crowd(subject, 3)?;
+    let client = crowd.bed.client();
+    let look = |more: &[&str]| client.json::<WorkersShow>(&[&["stats", "--workers"], more].concat());
+    let sum = |shown: &WorkersShow, of: fn(&WorkerStats) -> u64| shown.workers.iter().map(of).sum::<u64>();
+    assert!(sum(&look(&["--clear"])?, |worker| worker.packets) > 0, "the station was introduced");
+    assert_eq!(sum(&look(&[])?, |worker| worker.packets + worker.batches + worker.lookups.known), 0);
+
+    let _ = saturate(&mut crowd, &[0], PACKETS)?;
+    let shown = look(&["--clear"])?;
+    assert_eq!(sum(&shown, |worker| worker.packets), PACKETS, "{shown:?}");
+    assert_eq!(sum(&shown, |worker| worker.lookups.known), PACKETS, "{shown:?}");
+    assert_eq!(sum(&shown, |worker| worker.lookups.unknown + worker.lookups.group), 0, "{shown:?}");
+    assert_eq!(sum(&shown, |worker| worker.batch_sizes.iter().sum()), sum(&shown, |worker| worker.batches));
+    let (batches, iterations) =
+        (sum(&shown, |worker| worker.batches), sum(&shown, |worker| worker.busy_iterations));
+    assert!((2..=PACKETS).contains(&batches) && (1..=batches).contains(&iterations), "{shown:?}");
+    assert!(sum(&shown, |worker| worker.busy_cycles) > 0, "{shown:?}");
+    let quiet = look(&["--interval", "1"])?;
+    assert!(quiet.elapsed_ns >= 1_000_000_000 && sum(&quiet, |worker| worker.packets) == 0, "{quiet:?}");
     Ok(())
 }
 

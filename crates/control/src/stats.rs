@@ -30,6 +30,44 @@ pub struct PortStats {
     pub counters: PortCounters,
 }
 
+/// Sizes of bursts that are counted apart: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 packets.
+pub const BATCH_SIZES: usize = 7;
+
+/// How destinations were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Lookups {
+    /// The address is in the forwarding table.
+    pub known: u64,
+    /// It is not: the packet is flooded, or dropped by a limit.
+    pub unknown: u64,
+    /// A group address, for which there is nothing to look up.
+    pub group: u64,
+}
+
+/// What all workers did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct WorkersShow {
+    /// Nanoseconds since the switch started, or since the numbers were cleared.
+    pub elapsed_ns: u64,
+    /// Each worker, in that time.
+    pub workers: Vec<WorkerStats>,
+}
+
+impl WorkersShow {
+    /// What was done since `before`, an earlier look at the same numbers.
+    #[must_use]
+    pub fn since(&self, before: &WorkersShow) -> WorkersShow {
+        let workers = self.workers.iter().map(|worker| {
+            let earlier = before.workers.iter().find(|earlier| earlier.worker == worker.worker);
+            earlier.map_or(*worker, |earlier| worker.since(earlier))
+        });
+        WorkersShow {
+            elapsed_ns: self.elapsed_ns.saturating_sub(before.elapsed_ns),
+            workers: workers.collect(),
+        }
+    }
+}
+
 /// What one worker did since start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct WorkerStats {
@@ -39,10 +77,20 @@ pub struct WorkerStats {
     pub cpu: Option<u32>,
     /// Rounds of its loop.
     pub iterations: u64,
+    /// Those of them that had packets.
+    pub busy_iterations: u64,
+    /// Ticks of the time stamp counter in rounds that had packets, sleep not counted.
+    pub busy_cycles: u64,
+    /// The same of rounds that had none.
+    pub idle_cycles: u64,
     /// Bursts that had at least one packet.
     pub batches: u64,
-    /// Packets received.
+    /// By size: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 packets.
+    pub batch_sizes: [u64; BATCH_SIZES],
+    /// Packets received: what the kernel programs left to user space.
     pub packets: u64,
+    /// How their destinations were found.
+    pub lookups: Lookups,
     /// Copies handed to output ports; a packet flooded to three ports makes three.
     pub copies: u64,
     /// Those of them that left by the departure program, in batches; the others left by a packet socket.
@@ -53,6 +101,37 @@ pub struct WorkerStats {
     pub sleeps: u64,
     /// Nanoseconds not asleep.
     pub busy_ns: u64,
+}
+
+impl WorkerStats {
+    /// What was done since `before`, an earlier look at the same numbers.
+    #[must_use]
+    pub fn since(&self, before: &WorkerStats) -> WorkerStats {
+        let less = |of: fn(&WorkerStats) -> u64| of(self).saturating_sub(of(before));
+        WorkerStats {
+            worker: self.worker,
+            cpu: self.cpu,
+            iterations: less(|w| w.iterations),
+            busy_iterations: less(|w| w.busy_iterations),
+            busy_cycles: less(|w| w.busy_cycles),
+            idle_cycles: less(|w| w.idle_cycles),
+            batches: less(|w| w.batches),
+            batch_sizes: std::array::from_fn(|size| {
+                self.batch_sizes[size].saturating_sub(before.batch_sizes[size])
+            }),
+            packets: less(|w| w.packets),
+            lookups: Lookups {
+                known: less(|w| w.lookups.known),
+                unknown: less(|w| w.lookups.unknown),
+                group: less(|w| w.lookups.group),
+            },
+            copies: less(|w| w.copies),
+            departed: less(|w| w.departed),
+            strays: less(|w| w.strays),
+            sleeps: less(|w| w.sleeps),
+            busy_ns: less(|w| w.busy_ns),
+        }
+    }
 }
 
 /// The balance of all counters at one moment.
@@ -94,6 +173,25 @@ impl Balance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_done_meanwhile_is_the_difference() {
+        let look = |elapsed_ns, packets| {
+            let worker = WorkerStats {
+                packets,
+                batch_sizes: [packets; BATCH_SIZES],
+                lookups: Lookups { known: packets, ..Lookups::default() },
+                ..WorkerStats::default()
+            };
+            WorkersShow { elapsed_ns, workers: vec![worker] }
+        };
+        assert_eq!(look(30, 7).since(&look(10, 2)), look(20, 5));
+        assert_eq!(
+            look(30, 7).since(&WorkersShow::default()),
+            look(30, 7),
+            "a worker that was not there before"
+        );
+    }
 
     #[test]
     fn one_packet_astray_unbalances_the_check() {

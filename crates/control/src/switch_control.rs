@@ -9,7 +9,7 @@ use crate::page_pool::PagePool;
 use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
-use crate::stats::StatsShow;
+use crate::stats::{StatsShow, WorkersShow};
 
 /// The running switch, as the API and the configuration see it.
 ///
@@ -63,6 +63,12 @@ pub trait SwitchControl: Send + Sync {
 
     /// All counters.
     fn stats(&self) -> StatsShow;
+
+    /// What workers did since the switch started, or since this was cleared.
+    fn workers(&self) -> WorkersShow;
+
+    /// Counts what workers do anew, and shows what they did until now.
+    fn workers_clear(&self) -> WorkersShow;
 
     /// The pool.
     fn pool(&self) -> PoolShow;

@@ -117,6 +117,8 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(fdb::delete))
         .routes(routes!(fdb::flush))
         .routes(routes!(show::stats))
+        .routes(routes!(show::workers))
+        .routes(routes!(show::clear_workers))
         .routes(routes!(pool::show, pool::set))
         .routes(routes!(pool::set_port))
         .routes(routes!(occupancy::show))

@@ -238,6 +238,15 @@ pub struct StatsArgs {
     /// Show that every packet was counted out exactly once; exit status 1 if not
     #[arg(long, conflicts_with = "port")]
     pub check: bool,
+    /// What each worker does: iterations, cycles, bursts, lookups
+    #[arg(long, conflicts_with_all = ["port", "check"])]
+    pub workers: bool,
+    /// Of workers: what they do in so many seconds from now, and not since the last --clear
+    #[arg(long, value_name = "SECONDS", requires = "workers", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval: Option<u64>,
+    /// Of workers: show the numbers once more and count anew
+    #[arg(long, requires = "workers", conflicts_with = "interval")]
+    pub clear: bool,
     /// How to print.
     #[command(flatten)]
     pub json: Json,

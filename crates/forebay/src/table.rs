@@ -1,6 +1,7 @@
 //! Tables for people: columns side by side, no borders, numbers to the right.
 
 mod observe;
+mod workers;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use forebay_control::PortCounters;
@@ -13,6 +14,7 @@ use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
 
 pub(crate) use observe::{estimate, occupancy, page_pools};
+pub(crate) use workers::workers_show;
 
 /// A table under construction; `>` before a heading puts its column to the right.
 struct Grid {

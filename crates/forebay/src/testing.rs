@@ -14,7 +14,7 @@ use forebay_control::port::{
     PortSpec, PortState,
 };
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow, check_depth};
-use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
+use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats, WorkersShow};
 use forebay_control::{ApiError, ErrorCode, IfIndex, MacAddr, PortCounters, PortId, SwitchControl, Vid};
 
 /// A switch that keeps ports and entries like the real one and has no packets. Netdevs whose name begins with
@@ -192,6 +192,14 @@ impl SwitchControl for MemorySwitch {
             workers: vec![WorkerStats { packets: total.rx_packets, ..Default::default() }],
             check,
         }
+    }
+
+    fn workers(&self) -> WorkersShow {
+        WorkersShow { elapsed_ns: 2_000_000_000, workers: self.stats().workers }
+    }
+
+    fn workers_clear(&self) -> WorkersShow {
+        self.workers()
     }
 
     fn pool(&self) -> PoolShow {

@@ -18,9 +18,21 @@ const NESTING: u32 = 16;
 /// Members of a struct, those of its anonymous parts counted.
 const MEMBERS: usize = 4096;
 
+/// Where an object has its BTF.
+const SECTION: &str = ".BTF";
+
 /// Why bytes are no BTF, or a type has no layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
+    /// The file is none that a linker could read.
+    #[error("this is no object file that can be read: {why}")]
+    Object {
+        /// What the reader says.
+        why: String,
+    },
+    /// It was compiled without BTF.
+    #[error("the object has no section `{SECTION}`; compile it with clang -target bpf -g")]
+    NoSection,
     /// There are fewer bytes than something needs.
     #[error("{what} ends at byte {need}, but there are {have} bytes: the BTF was cut short")]
     Short {

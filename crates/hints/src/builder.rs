@@ -3,21 +3,29 @@
 use crate::btf::TypeId;
 
 /// Types and strings that grow.
-pub(crate) struct Builder {
+pub struct Builder {
     types: Vec<u8>,
     strings: Vec<u8>,
     count: u32,
 }
 
 /// A member: name, type, offset in bits, width if it is a bit-field.
-pub(crate) type BuiltMember<'a> = (&'a str, TypeId, u32, u8);
+pub type BuiltMember<'a> = (&'a str, TypeId, u32, u8);
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Builder {
-    pub(crate) fn new() -> Self {
+    /// No types, and the empty string.
+    pub fn new() -> Self {
         Self { types: Vec::new(), strings: vec![0], count: 0 }
     }
 
-    pub(crate) fn build(&self) -> Vec<u8> {
+    /// The bytes.
+    pub fn build(&self) -> Vec<u8> {
         let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
         let mut bytes = Vec::new();
         bytes.extend(0xeb9fu16.to_ne_bytes());
@@ -45,39 +53,39 @@ impl Builder {
         TypeId(self.count)
     }
 
-    pub(crate) fn int(&mut self, name: &str, bytes: u32, signed: bool) -> TypeId {
+    /// An integer.
+    pub fn int(&mut self, name: &str, bytes: u32, signed: bool) -> TypeId {
         self.raw(name, 1 << 24, bytes, &[(u32::from(signed) << 24) | (bytes * 8)])
     }
 
-    pub(crate) fn pointer(&mut self, to: TypeId) -> TypeId {
+    /// A pointer.
+    pub fn pointer(&mut self, to: TypeId) -> TypeId {
         self.raw("", 2 << 24, to.0, &[])
     }
 
-    pub(crate) fn array(&mut self, element: TypeId, count: u32) -> TypeId {
+    /// An array.
+    pub fn array(&mut self, element: TypeId, count: u32) -> TypeId {
         self.raw("", 3 << 24, 0, &[element.0, element.0, count])
     }
 
-    pub(crate) fn typedef(&mut self, name: &str, to: TypeId) -> TypeId {
+    /// Another name.
+    pub fn typedef(&mut self, name: &str, to: TypeId) -> TypeId {
         self.raw(name, 8 << 24, to.0, &[])
     }
 
-    pub(crate) fn volatile(&mut self, to: TypeId) -> TypeId {
+    /// A qualified type.
+    pub fn volatile(&mut self, to: TypeId) -> TypeId {
         self.raw("", 9 << 24, to.0, &[])
     }
 
     /// Numbered and passed over.
-    pub(crate) fn function(&mut self, name: &str) -> TypeId {
+    pub fn function(&mut self, name: &str) -> TypeId {
         let prototype = self.raw("", (13 << 24) | 1, 0, &[0, 0]);
         self.raw(name, 12 << 24, prototype.0, &[])
     }
 
-    pub(crate) fn composite(
-        &mut self,
-        name: &str,
-        union: bool,
-        bytes: u32,
-        members: &[BuiltMember<'_>],
-    ) -> TypeId {
+    /// A struct, or a union.
+    pub fn composite(&mut self, name: &str, union: bool, bytes: u32, members: &[BuiltMember<'_>]) -> TypeId {
         let flag = u32::from(members.iter().any(|(.., bits)| *bits > 0));
         let rest: Vec<u32> = members
             .iter()

@@ -16,8 +16,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod btf;
-#[cfg(test)]
-mod builder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod builder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_check;
 mod layout;

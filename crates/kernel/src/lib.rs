@@ -5,6 +5,7 @@
 
 mod accounts;
 mod counters;
+mod cycles;
 mod datapath;
 mod error;
 mod grace;
@@ -16,6 +17,7 @@ pub mod probe;
 
 pub use accounts::{Accounts, RingAccount, RingRule};
 pub use counters::KernelCounters;
+pub use cycles::cycles;
 pub use datapath::{CollectorProgram, Datapath, RingOwner};
 pub use error::DatapathError;
 pub use grace::{ShortGracePeriods, grace_period};

@@ -26,6 +26,7 @@ use forebay_control::config::{Config, PoolConfig, Settings};
 use forebay_control::eswitch::{EswitchSet, SpoolMode};
 use forebay_control::occupancy::PoolOccupancy;
 use forebay_control::pool::PoolPolicy;
+use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
@@ -72,6 +73,8 @@ pub(crate) struct Control {
     max_ports: u32,
     /// The last snapshot.
     occupancy: Option<PoolOccupancy>,
+    /// What workers had done when their numbers were cleared.
+    workers_cleared: WorkersShow,
 }
 
 impl Control {
@@ -102,6 +105,7 @@ impl Control {
             retired: Retired::default(),
             max_ports: config.switch.max_ports,
             occupancy: None,
+            workers_cleared: WorkersShow::default(),
         };
         control.apply_policy();
         control.eswitch_set(EswitchSet { spool_mode: Some(config.switch.spool_mode) })?;

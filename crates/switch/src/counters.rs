@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_control::stats::BATCH_SIZES;
 use forebay_control::{DropReason, Drops, PortCounters};
 
 /// A number with one writer.
@@ -97,7 +98,14 @@ impl PortCells {
 #[repr(align(128))]
 pub(crate) struct WorkerCell {
     pub(crate) iterations: Counter,
+    pub(crate) busy_iterations: Counter,
+    pub(crate) busy_cycles: Counter,
+    pub(crate) idle_cycles: Counter,
     pub(crate) batches: Counter,
+    pub(crate) batch_sizes: [Counter; BATCH_SIZES],
+    pub(crate) known: Counter,
+    pub(crate) unknown: Counter,
+    pub(crate) group: Counter,
     pub(crate) packets: Counter,
     pub(crate) copies: Counter,
     pub(crate) departed: Counter,
@@ -105,6 +113,18 @@ pub(crate) struct WorkerCell {
     pub(crate) busy_ns: Counter,
     /// Packets in a shared ring that nobody knows the source of.
     pub(crate) strays: Counter,
+}
+
+impl WorkerCell {
+    /// Counts a burst by its size.
+    #[inline]
+    pub(crate) fn batch(&self, packets: usize) {
+        if let Some(magnitude) = packets.checked_ilog2() {
+            self.batches.add(1);
+            self.batch_sizes[(magnitude as usize).min(BATCH_SIZES - 1)].add(1);
+            self.packets.add(packets as u64);
+        }
+    }
 }
 
 /// Frames that one RX ring holds: seen at every poll, so that it is exact once the ring is quiet.

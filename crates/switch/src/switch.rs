@@ -14,7 +14,7 @@ use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
-use forebay_control::stats::StatsShow;
+use forebay_control::stats::{StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl};
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_kernel::{Datapath, DatapathOptions};
@@ -168,6 +168,14 @@ impl SwitchControl for Switch {
 
     fn stats(&self) -> StatsShow {
         self.control().stats()
+    }
+
+    fn workers(&self) -> WorkersShow {
+        self.control().workers()
+    }
+
+    fn workers_clear(&self) -> WorkersShow {
+        self.control().workers_clear()
     }
 
     fn pool(&self) -> PoolShow {

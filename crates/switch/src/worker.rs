@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Cache;
+use forebay_kernel::cycles;
 use forebay_policy::{Nanos, Pace};
 use forebay_pool::Burst;
 use forebay_xsk::Transmitter;
@@ -116,16 +117,22 @@ impl Worker {
             let slept = self.wait();
             self.observe_poll(slept);
             let woken = if slept { Instant::now() } else { looked };
-            let mut served = 0;
+            let began = cycles();
+            let (mut served, mut packets) = (0, 0);
             while served < BUDGET {
                 if !self.obey() {
                     return;
                 }
                 let Some(slot) = self.ready.next() else { break };
-                served += self.run_once(slot).max(LEAST_TURN);
+                let turn = self.run_once(slot);
+                packets += turn;
+                served += turn.max(LEAST_TURN);
             }
             let cell = self.shared.worker_cell(self.index);
+            let spent = cycles().wrapping_sub(began);
             cell.iterations.add(1);
+            cell.busy_iterations.add(u64::from(packets > 0));
+            if packets > 0 { &cell.busy_cycles } else { &cell.idle_cycles }.add(spent);
             cell.sleeps.add(u64::from(slept));
             cell.busy_ns.add(woken.elapsed().as_nanos() as u64);
         }

@@ -7,7 +7,7 @@ use axum::response::IntoResponse;
 use forebay_control::ApiError;
 use forebay_control::doctor::DoctorReport;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
-use forebay_control::stats::StatsShow;
+use forebay_control::stats::{StatsShow, WorkersShow};
 
 use super::extract::Body;
 use super::rxq::nothing;
@@ -19,6 +19,22 @@ use super::{Answer, Shared};
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn stats(State(api): Shared) -> Answer<StatsShow> {
     Ok(Json(api.ask(|switch| switch.stats()).await?))
+}
+
+/// What workers do
+#[utoipa::path(get, operation_id = "stats-workers", path = "/v1/stats/workers", tag = "switch", responses(
+    (status = 200, body = WorkersShow, description = "Since the switch started, or since the numbers were cleared"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn workers(State(api): Shared) -> Answer<WorkersShow> {
+    Ok(Json(api.ask(|switch| switch.workers()).await?))
+}
+
+/// Count what workers do anew
+#[utoipa::path(post, operation_id = "stats-workers-clear", path = "/v1/stats/workers/clear", tag = "switch", responses(
+    (status = 200, body = WorkersShow, description = "The numbers until now"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn clear_workers(State(api): Shared) -> Answer<WorkersShow> {
+    Ok(Json(api.ask(|switch| switch.workers_clear()).await?))
 }
 
 /// The switch as a whole

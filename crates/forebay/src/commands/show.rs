@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::port::PortShow;
-use forebay_control::stats::StatsShow;
+use forebay_control::stats::{StatsShow, WorkersShow};
 use hyper::Method;
 
 use super::{Failure, Outcome};
@@ -21,6 +21,7 @@ pub(super) fn stats(client: &Client, args: &StatsArgs) -> Outcome {
     match &args.port {
         Some(name) => port_stats(client, name, args.json),
         None if args.check => check(client, args.json),
+        None if args.workers => workers(client, args),
         None => {
             let stats: StatsShow = client.get("/v1/stats")?;
             print_as(args.json.json, &stats, table::stats);
@@ -32,6 +33,21 @@ pub(super) fn stats(client: &Client, args: &StatsArgs) -> Outcome {
 fn port_stats(client: &Client, name: &str, json: Json) -> Outcome {
     let port: PortShow = client.get(&format!("/v1/ports/{}", segment(name)))?;
     print_as(json.json, &port.counters, table::counters);
+    Ok(())
+}
+
+fn workers(client: &Client, args: &StatsArgs) -> Outcome {
+    let look = || client.get::<WorkersShow>("/v1/stats/workers");
+    let shown = match args.interval {
+        Some(seconds) => {
+            let before = look()?;
+            std::thread::sleep(Duration::from_secs(seconds));
+            look()?.since(&before)
+        }
+        None if args.clear => client.send(Method::POST, "/v1/stats/workers/clear", &())?,
+        None => look()?,
+    };
+    print_as(args.json.json, &shown, table::workers_show);
     Ok(())
 }
 

@@ -2,7 +2,7 @@ use clap::Parser as _;
 use forebay_control::fdb::FdbKind;
 use forebay_control::pool::{PoolPort, PoolThreshold};
 use forebay_control::port::{PortAdd, PortSpec, PortState};
-use forebay_control::stats::Balance;
+use forebay_control::stats::{Balance, Lookups, WorkerStats, WorkersShow};
 use forebay_control::{DropReason, MacAddr, SwitchControl, Vid};
 
 use super::*;
@@ -131,4 +131,28 @@ fn an_estimate_is_its_sums_and_what_they_consist_of() {
         panic!("not an estimate")
     };
     insta::assert_snapshot!(estimate(&args.wish().estimate().unwrap()));
+}
+
+#[test]
+fn workers_tell_what_their_cycles_went_into() {
+    let worker = WorkerStats {
+        worker: 1,
+        cpu: Some(3),
+        iterations: 1000,
+        busy_iterations: 250,
+        busy_cycles: 3_000_000,
+        idle_cycles: 1_000_000,
+        batches: 400,
+        batch_sizes: [100, 0, 0, 200, 0, 0, 100],
+        packets: 10_000,
+        lookups: Lookups { known: 9_000, unknown: 600, group: 400 },
+        copies: 10_800,
+        departed: 5_400,
+        strays: 0,
+        sleeps: 150,
+        busy_ns: 500_000_000,
+    };
+    insta::assert_snapshot!(workers_show(&WorkersShow { elapsed_ns: 2_000_000_000, workers: vec![worker] }));
+    let idle = WorkersShow { elapsed_ns: 0, workers: vec![WorkerStats::default()] };
+    assert!(!workers_show(&idle).contains("NaN"), "{}", workers_show(&idle));
 }

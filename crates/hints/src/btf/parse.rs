@@ -1,6 +1,8 @@
 //! The byte format: a header, types one after the other, strings.
 
-use super::{Btf, BtfError, Composite, Kind, RawMember, Type, TypeId};
+use object::{Object as _, ObjectSection as _};
+
+use super::{Btf, BtfError, Composite, Kind, RawMember, SECTION, Type, TypeId};
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
@@ -58,6 +60,17 @@ fn section<'a>(
 }
 
 impl Btf {
+    /// Reads the BTF of an object file, as clang writes it.
+    ///
+    /// # Errors
+    /// When it is no object file, has no BTF, or that is wrong.
+    pub fn of_object(object: &[u8]) -> Result<Btf, BtfError> {
+        let unreadable = |error: object::Error| BtfError::Object { why: error.to_string() };
+        let file = object::File::parse(object).map_err(unreadable)?;
+        let section = file.section_by_name(SECTION).ok_or(BtfError::NoSection)?;
+        Btf::parse(section.data().map_err(unreadable)?)
+    }
+
     /// Reads BTF as the kernel and ELF's `.BTF` section have it.
     ///
     /// # Errors

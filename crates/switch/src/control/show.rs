@@ -7,7 +7,7 @@ use forebay_control::eswitch::EswitchShow;
 use forebay_control::memory::{MemoryOwner, Setup};
 use forebay_control::pool::PoolShow;
 use forebay_control::port::{AttachKind, PortShow};
-use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats};
+use forebay_control::stats::{Balance, Lookups, PortStats, StatsCheck, StatsShow, WorkerStats, WorkersShow};
 
 use forebay_policy::Lane;
 use forebay_xsk::Statistics;
@@ -120,6 +120,22 @@ impl Control {
         port::drops_at(&self.shared_rings, self.past_shared_drops)
     }
 
+    /// What workers did since the start or since it was cleared.
+    pub(crate) fn workers(&self) -> WorkersShow {
+        self.workers_since_start().since(&self.workers_cleared)
+    }
+
+    pub(crate) fn workers_clear(&mut self) -> WorkersShow {
+        let shown = self.workers();
+        self.workers_cleared = self.workers_since_start();
+        shown
+    }
+
+    fn workers_since_start(&self) -> WorkersShow {
+        let elapsed_ns = self.shared.started.elapsed().as_nanos() as u64;
+        WorkersShow { elapsed_ns, workers: self.worker_stats() }
+    }
+
     fn worker_stats(&self) -> Vec<WorkerStats> {
         let cells = self.shared.workers.iter().zip(&self.workers).enumerate();
         cells
@@ -127,7 +143,16 @@ impl Control {
                 worker: index as u32,
                 cpu: handle.cpu,
                 iterations: cell.iterations.get(),
+                busy_iterations: cell.busy_iterations.get(),
+                busy_cycles: cell.busy_cycles.get(),
+                idle_cycles: cell.idle_cycles.get(),
                 batches: cell.batches.get(),
+                batch_sizes: std::array::from_fn(|size| cell.batch_sizes[size].get()),
+                lookups: Lookups {
+                    known: cell.known.get(),
+                    unknown: cell.unknown.get(),
+                    group: cell.group.get(),
+                },
                 packets: cell.packets.get(),
                 copies: cell.copies.get(),
                 departed: cell.departed.get(),

@@ -10,9 +10,7 @@ impl Worker {
     /// Adds the turn to the counters of its ports, which workers keep even after a port left the topology.
     pub(super) fn complete(&self, channel: &Channel) {
         channel.gauge.set(u64::from(channel.ring.occupancy()));
-        let worker = self.shared.worker_cell(self.index);
-        worker.batches.add(u64::from(!self.burst.is_empty()));
-        worker.packets.add(self.burst.len() as u64);
+        self.shared.worker_cell(self.index).batch(self.burst.len());
         for stretch in &self.stretches {
             self.count(stretch);
         }

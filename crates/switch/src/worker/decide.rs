@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use forebay_control::stats::Lookups;
 use forebay_control::{DropReason, PortId};
 use forebay_policy::Nanos;
 use forebay_wire::mac;
@@ -52,18 +53,22 @@ impl Worker {
         packets: Range<usize>,
         now: Nanos,
     ) {
-        let (now_s, mut not_learned) = (now.seconds(), 0);
+        let (now_s, mut not_learned, mut lookups) = (now.seconds(), 0, Lookups::default());
         for index in packets {
             let verdict = match self.classified[index] {
                 Ok(headers) => {
                     not_learned += u64::from(!self.learn(port, headers, now_s));
-                    self.verdict(topology, port, member, headers, now)
+                    self.verdict(topology, port, member, headers, now, &mut lookups)
                 }
                 Err(reason) => Verdict::Drop(reason),
             };
             self.verdicts.push(verdict);
         }
         member.cells.of(self.index).not_learned.add(not_learned);
+        let cell = self.shared.worker_cell(self.index);
+        cell.known.add(lookups.known);
+        cell.unknown.add(lookups.unknown);
+        cell.group.add(lookups.group);
     }
 
     /// Remembers the source address. `false`: a limit said no.
@@ -79,17 +84,25 @@ impl Worker {
         member: &mut Member,
         headers: Headers,
         now: Nanos,
+        lookups: &mut Lookups,
     ) -> Verdict {
         if mac::is_link_local(headers.dst) {
             return Verdict::Drop(DropReason::ReservedAddress);
         }
-        let known = (!mac::is_multicast(headers.dst))
-            .then(|| self.shared.fdb.lookup(headers.vid, headers.dst, now.seconds()))
-            .flatten()
-            .and_then(|id| topology.port(PortId(id)));
-        match known {
-            Some(output) => forward(port, output, headers.vid),
-            None => self.flood(topology, member, headers.vid, now),
+        if mac::is_multicast(headers.dst) {
+            lookups.group += 1;
+            return self.flood(topology, member, headers.vid, now);
+        }
+        let known = self.shared.fdb.lookup(headers.vid, headers.dst, now.seconds());
+        match known.and_then(|id| topology.port(PortId(id))) {
+            Some(output) => {
+                lookups.known += 1;
+                forward(port, output, headers.vid)
+            }
+            None => {
+                lookups.unknown += 1;
+                self.flood(topology, member, headers.vid, now)
+            }
         }
     }
 
