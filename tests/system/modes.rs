@@ -346,7 +346,7 @@ fn refused(subject: Subject) -> Outcome {
         (vec!["h1", "--low", "0"], "1 to"),
         (vec!["h1", "--binding", "shared"], "basic"),
         (vec!["h9", "--depth", "64"], "h9"),
-        (vec!["--collector", "--low", "99999"], "1024"),
+        (vec!["--collector", "--low", "99999"], "4096"),
     ] {
         let args = [vec!["rxq", "set"], args].concat();
         let finished = client.call(&args)?;

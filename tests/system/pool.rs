@@ -239,7 +239,10 @@ fn flood(kind: PortKind) -> Outcome {
         Ok(report)
     })?;
     assert!(report.is_complete(), "{report:?}\n{counted}");
+    let held_at_most = || client.occupancy().map(|shown| shown.occupancy["h1"].of_pool().max_frames);
+    let before = held_at_most()?;
     wait::until("the port to come back", REST_LIMIT, || lanes().is_ok_and(|now| now == [RxqLane::Calm; 4]))?;
+    assert!(before > 64 && held_at_most()? == before, "a change of lane leaves the watermark, {before}");
     assert!(Ping::new(hosts[2].v4()).from(&hosts[0])?.is_complete());
     let refused = ["over_threshold", "rx_ring_full"].map(|drop| counted.moved("h1", drop).unwrap_or(0));
     assert!(refused.iter().sum::<u64>() > 0, "no flood\n{counted}");

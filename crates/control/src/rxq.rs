@@ -79,7 +79,7 @@ pub struct RxqPort {
     pub name: String,
     /// Where its packets wait.
     pub binding: RxqBinding,
-    /// Which collector its rings are on, if on any.
+    /// Which collector its rings are on, while it is bound to one.
     pub lane: RxqLane,
     /// RX rings it has, one for each worker that serves it.
     pub queues: u32,

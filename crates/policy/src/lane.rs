@@ -56,6 +56,8 @@ pub struct LaneChoice {
     was_busy: bool,
     /// Since when it has been calm.
     calm_since: Option<Nanos>,
+    /// Until then it stays where it is.
+    stays_until: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +85,22 @@ impl LaneChoice {
         }
         self.looked = Some(Look { at: now, frames });
         let taken = u128::from(frames.wrapping_sub(before.frames)) * 1_000_000_000;
-        let lane = self.lane_at((taken / u128::from(elapsed)) as u64, now);
-        std::mem::replace(&mut self.lane, lane) != lane
+        let rate = u64::try_from(taken / u128::from(elapsed)).unwrap_or(u64::MAX);
+        let lane = self.lane_at(rate, now);
+        let changes = lane != self.lane && now.0 >= self.stays_until.0;
+        if changes {
+            self.lane = lane;
+        }
+        changes
+    }
+
+    /// The change of lane could not be made: it is back where it was, and tries again after a rest.
+    pub fn undo(&mut self, now: Nanos) {
+        self.lane = match self.lane {
+            Lane::Calm => Lane::Busy,
+            Lane::Busy => Lane::Calm,
+        };
+        self.stays_until = Nanos(now.0.saturating_add(REST.0));
     }
 
     fn lane_at(&mut self, rate: u64, now: Nanos) -> Lane {
@@ -150,6 +166,15 @@ mod tests {
         assert!(!choice.observe(0, Nanos(0)));
         assert!(!choice.observe(40_000, Nanos(1_000_000)), "not 40 million a second");
         assert!(!choice.observe(40_000, Nanos(1_000_000_000)));
+    }
+
+    #[test]
+    fn what_could_not_be_done_is_tried_again_after_a_rest() {
+        let mut port = Port::default();
+        assert_eq!(port.sends(600_000, 3), [2]);
+        port.choice.undo(Nanos(port.now));
+        assert_eq!(port.choice.lane(), Lane::Calm);
+        assert_eq!(port.sends(600_000, 200), [99]);
     }
 
     proptest! {

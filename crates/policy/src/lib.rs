@@ -1,8 +1,8 @@
 //! Pure decisions: state, time and an observation in, a decision out.
 //!
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
-//! much of the pool it may hold, how long its turn is, which
-//! way its packets take, how many frames lie ready for the kernel.
+//! much of the pool it may hold, which way its packets take, how long its turn is, how many frames lie ready for the
+//! kernel.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use forebay_control::memory::{LANES, fill_entries};
+use forebay_control::memory::{LANES, MAGAZINE_FRAMES, fill_entries, shared_frames};
 use forebay_kernel::{Bank, Datapath, RingOwner};
 use forebay_policy::{Lane, Refill};
 use forebay_pool::{Arena, FrameSize, Magazine, Pool};
@@ -89,7 +89,7 @@ pub(crate) struct Supplied {
     pub(crate) supply: Box<Supply>,
 }
 
-const _: () = assert!(LANES == Lane::COUNT);
+const _: () = assert!(LANES == Lane::COUNT && MAGAZINE_FRAMES == Magazine::FRAMES);
 
 impl Generation {
     /// Binds `stock` to the collectors that `pairs` become, one a lane; one supply of each for each of `queues` workers.
@@ -150,10 +150,4 @@ impl Generation {
     pub(crate) fn shared_frames(&self) -> u32 {
         shared_frames(self.stock.pool.total(), self.intakes[0].gauges.len() as u32)
     }
-}
-
-/// Frames that ports may hold of so many, with so many workers.
-pub(crate) fn shared_frames(frames: u32, workers: u32) -> u32 {
-    let kept: u32 = fill_entries(frames, workers).iter().map(|entries| entries + Magazine::FRAMES).sum();
-    frames.saturating_sub(workers * kept)
 }

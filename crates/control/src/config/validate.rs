@@ -9,6 +9,7 @@ use super::{Config, FdbConfig, FloodConfig, PoolConfig, SwitchConfig};
 use crate::error::ApiError;
 use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
+use crate::memory;
 use crate::port::PortSpec;
 
 /// The kernel takes 107 bytes (`sun_path` less the terminating zero, unix(7)); the daemon binds under a name that is 4
@@ -19,7 +20,7 @@ type Checked = Result<(), Problem>;
 
 pub(super) fn check(config: &Config) -> Checked {
     switch(&config.switch)?;
-    pool(&config.pool)?;
+    pool(&config.pool, config.switch.workers)?;
     fdb(&config.fdb)?;
     flood(&config.flood)?;
     ports(&config.ports, config.switch.max_ports)?;
@@ -58,7 +59,7 @@ fn first_repeated(cpus: &[u32]) -> Option<u32> {
     (1..cpus.len()).find(|end| cpus[..*end].contains(&cpus[*end])).map(|position| cpus[position])
 }
 
-fn pool(pool: &PoolConfig) -> Checked {
+fn pool(pool: &PoolConfig, workers: u32) -> Checked {
     range("pool", "frames", pool.frames.into(), 1024..=1_048_576)?;
     if ![2048, 4096].contains(&pool.frame_size) {
         return refuse(
@@ -74,6 +75,11 @@ fn pool(pool: &PoolConfig) -> Checked {
         return refuse("pool", "rx_ring_depth", pool.rx_ring_depth, "a power of two from 64 to 4096", remedy);
     }
     range("pool", "refill_low", pool.refill_low.into(), 1..=4096)?;
+    let least = memory::least_frames(workers);
+    if pool.frames < least {
+        let limit = format!("at least {least} for switch.workers = {workers}");
+        return refuse("pool", "frames", pool.frames, &limit, "give more frames, or have fewer workers");
+    }
     if pool.frames / 2 < pool.rx_ring_depth {
         let limit = format!("at least twice pool.rx_ring_depth, {}", u64::from(pool.rx_ring_depth) * 2);
         return refuse("pool", "frames", pool.frames, &limit, "give more frames or shorter rings");

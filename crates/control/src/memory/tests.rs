@@ -68,11 +68,22 @@ fn a_shared_ring_is_cheaper_than_a_shared_pool_and_that_than_memory_of_ones_own(
 }
 
 #[test]
-fn fill_rings_of_the_first_lane_take_at_most_half_of_the_frames_those_of_the_second_a_quarter_of_that() {
-    for (frames, workers, entries) in
-        [(16384, 1, [4096, 1024]), (16384, 3, [2048, 512]), (1024, 1, [512, 128]), (1024, 64, [64, 64])]
-    {
+fn fill_rings_leave_frames_to_share() {
+    for (frames, workers, entries) in [
+        (16384, 1, [4096, 1024]),
+        (16384, 4, [2048, 512]),
+        (16384, 29, [64, 64]),
+        (1024, 1, [256, 64]),
+        (1024, 2, [64, 64]),
+    ] {
         assert_eq!(fill_entries(frames, workers), entries, "{frames} frames, {workers} workers");
+    }
+    for workers in 1..=64 {
+        let least = least_frames(workers);
+        for frames in [least, least + 1000, 4 * least, 1 << 20] {
+            let shared = shared_frames(frames, workers);
+            assert!(shared >= 128, "{frames} frames, {workers} workers: {shared} to share");
+        }
     }
 }
 

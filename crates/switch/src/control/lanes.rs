@@ -1,7 +1,6 @@
 //! Ports that have many packets, moved out of the way of those that have few, and back.
 
 use forebay_control::PortId;
-use forebay_kernel::grace_period;
 use forebay_policy::Nanos;
 
 use super::Control;
@@ -27,10 +26,9 @@ impl Control {
             if let Err(error) = self.rebind(id, fitting, Binding::Collector, &mut leaving) {
                 let port = self.ports[&id].spec.port_name();
                 tracing::warn!(port, %error, "a port could not change lane");
+                self.port_mut(id).lane.undo(now);
             }
         }
-        // What is on its way to the old rings arrives there first.
-        grace_period();
         self.retire_replaced(leaving);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, PortNotMoved, SpoolMode};
 use forebay_control::port::{AttachKind, PortState};
 use forebay_control::{ApiError, PortId};
-use forebay_kernel::Bank;
+use forebay_kernel::{Bank, grace_period};
 use forebay_policy::Lane;
 
 use super::attach::{self, Fitting};
@@ -144,6 +144,12 @@ impl Control {
         let rings = self.new_rings(id, fitting, binding)?;
         let port = self.port_mut(id);
         let old = std::mem::replace(&mut port.rings, rings);
+        for (ring, before) in port.rings.iter().flat_map(|ring| old.iter().map(move |before| (ring, before)))
+        {
+            if ring.worker == before.worker {
+                ring.gauge.look(before.gauge.max());
+            }
+        }
         leaving.extend(old.into_iter().map(|ring| (Feed::Port(id), ring)));
         (port.binding, port.kind) = (binding, fitting.kind);
         if binding != Binding::Direct {
@@ -187,8 +193,12 @@ impl Control {
         Ok(())
     }
 
-    /// Takes back rings in whose place others are.
+    /// Takes back rings in whose place others are, maybe on another collector: what programs sent before they saw the new
+    /// ones arrives first, but for what a veth keeps in its queue longer than a grace period lasts.
     pub(super) fn retire_replaced(&mut self, leaving: Vec<(Feed, Ring)>) {
+        if !leaving.is_empty() {
+            grace_period();
+        }
         for (feed, drops) in self.retire(leaving) {
             match feed {
                 Feed::Port(id) => {

@@ -2,7 +2,6 @@
 
 use forebay_control::IfIndex;
 use forebay_control::page_pool::{PagePool, PagePoolIds};
-
 use forebay_policy::Lane;
 
 use super::Control;

@@ -4,18 +4,19 @@ use std::num::NonZeroU32;
 use std::sync::mpsc;
 
 use forebay_control::eswitch::SpoolMode;
-use forebay_control::memory::LANES;
+use forebay_control::memory::{self, LANES};
+use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_kernel::grace_period;
+use forebay_kernel::Bank;
 use forebay_pool::Magazine;
 
 use super::attach::Fitting;
-use super::port::Binding;
+use super::port::{Binding, Ring};
 use super::{Control, ports, workers};
 use crate::SwitchError;
 use crate::collector;
-use crate::generation::{self, Generation, Stock};
-use crate::worker::Command;
+use crate::generation::{Generation, Stock};
+use crate::worker::{Command, Feed};
 
 /// Frames that a pool may have.
 const FRAMES: std::ops::RangeInclusive<u32> = 1024..=1_048_576;
@@ -71,11 +72,12 @@ impl Control {
         for id in &ids {
             let (fitting, binding) = (Fitting::of(&self.ports[id]), self.ports[id].binding);
             let on_the_way = if binding == Binding::Direct { Binding::Collector } else { binding };
-            moved = moved.and(self.rebind(*id, fitting, on_the_way, &mut leaving));
+            if let Err(error) = self.rebind(*id, fitting, on_the_way, &mut leaving) {
+                self.strand(*id, &error, &mut leaving);
+                moved = moved.and(Err(error));
+            }
         }
         self.publish();
-        // Nothing is sent to the old collector any more, and what was on its way is in the rings.
-        grace_period();
         self.retire_replaced(leaving);
         let mut leaving = Vec::new();
         for id in ids {
@@ -85,6 +87,19 @@ impl Control {
         }
         self.retire_replaced(leaving);
         moved
+    }
+
+    /// A port that could not be moved has no rings rather than rings on what goes away.
+    fn strand(&mut self, id: PortId, error: &ApiError, leaving: &mut Vec<(Feed, Ring)>) {
+        let generation = self.generation.iter().flat_map(Generation::intakes);
+        let banks: Vec<Bank> = generation.map(|intake| Bank::Collector(intake.number)).collect();
+        let port = self.port_mut(id);
+        let rings = std::mem::take(&mut port.rings);
+        let (new, old): (Vec<Ring>, Vec<Ring>) =
+            rings.into_iter().partition(|ring| banks.contains(&ring.bank));
+        port.rings = new;
+        (port.state, port.reason) = (PortState::AttachFailed, error.to_string());
+        leaving.extend(old.into_iter().map(|ring| (Feed::Port(id), ring)));
     }
 
     fn remove_supplies(&self, old: &Generation) {
@@ -122,7 +137,11 @@ impl Control {
             );
         }
         let queues = self.workers.len() as u32;
-        let shared = generation::shared_frames(frames, queues);
+        if frames < memory::least_frames(queues) {
+            let limit = format!("at least {} frames for {queues} workers", memory::least_frames(queues));
+            return refuse("there would be nothing to share".into(), limit, "give more frames");
+        }
+        let shared = memory::shared_frames(frames, queues);
         let promised = self.promised_frames();
         if u64::from(shared) < promised {
             let kept = frames - shared;

@@ -136,7 +136,7 @@ impl Control {
         &mut self,
         change: RxqCollectorSet,
     ) -> Result<Vec<RxqCollector>, ApiError> {
-        let high = self.generation()?.intake(Lane::Busy).fill_entries;
+        let high = self.generation()?.intake(Lane::Calm).fill_entries;
         if let Some(low) = change.low {
             check_low(low, high)?;
             self.collector_refill.low = low;

@@ -126,8 +126,9 @@ impl Control {
     }
 
     pub(crate) fn workers_clear(&mut self) -> WorkersShow {
-        let shown = self.workers();
-        self.workers_cleared = self.workers_since_start();
+        let now = self.workers_since_start();
+        let shown = now.since(&self.workers_cleared);
+        self.workers_cleared = now;
         shown
     }
 

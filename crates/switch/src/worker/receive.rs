@@ -26,7 +26,7 @@ impl Worker {
         let bytes = (0..self.burst.len()).map(|index| u64::from(self.burst.len_bytes(index))).sum();
         let more = channel.ring.occupancy() > 0;
         let standing = channel.turn.served(self.burst.len() as u32, bytes, more);
-        if channel.is_calm && standing != Standing::Empty {
+        if channel.is_calm && standing == Standing::Over {
             self.shared.attention.call();
         }
         if let SuppliedBy::Own(supply) = &mut channel.supply {

@@ -43,7 +43,7 @@ impl Worker {
     pub(super) fn observe_poll(&mut self, complete: bool) {
         for supply in self.supplies.iter_mut().flatten() {
             let packets = std::mem::take(&mut supply.polled);
-            supply.observe(packets, complete);
+            supply.observe(packets, complete || packets == 0);
         }
     }
 }
