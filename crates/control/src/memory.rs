@@ -39,7 +39,7 @@ pub const MAGAZINE_FRAMES: u32 = 128;
 const LEAST_SHARED: u32 = 128;
 
 /// Entries of each collector queue's fill ring, one a worker, by lane. Those for ports that have few packets take at most
-/// half of the frames together, and all that workers keep takes three quarters where there are enough.
+/// half of the frames together, and all that workers keep at most three quarters where there are enough.
 pub fn fill_entries(frames: u32, workers: u32) -> [u32; LANES] {
     let workers = workers.max(1);
     let both = |calm: u32| [calm, (calm / BUSY_PART).max(LEAST_ENTRIES)];

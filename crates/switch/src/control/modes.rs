@@ -1,7 +1,8 @@
 //! Spool modes: where ports' packets wait, changed under traffic.
 //!
 //! New rings are there before the old ones go, and what lies in old rings is served. So a port is never without one,
-//! and a change costs no packet, except where a driver loses some itself when an XDP program comes or goes.
+//! and a change costs no packet, except where a driver loses some itself when an XDP program comes or goes, and what a
+//! veth holds back in its queue for longer than a grace period.
 
 use std::time::Instant;
 
