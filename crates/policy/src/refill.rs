@@ -10,14 +10,13 @@
 //!   ┌──────┐ ──────────────────────────────────────────────────────────────────────────────► ┌──────┐
 //!   │ rest │                                                                                  │ busy │
 //!   └──────┘ ◄────────────────────────────────────────────────────────────────────────────── └──────┘
-//!   target low         QUIET_POLLS polls in a row, next to nothing each, left nothing        target high
+//!   target low              for QUIET, polls of next to nothing each, that left nothing      target high
 //! ```
+
+use crate::Nanos;
 
 /// A poll of at most this part of the budget, leaving nothing, is quiet.
 const QUIET_PART: u32 = 16;
-/// Quiet polls in a row after which a burst is over. A hundred web clients cause short pauses all the time; with four in
-/// place of 64, each of their bursts met a ring at rest and lost packets.
-const QUIET_POLLS: u32 = 64;
 
 /// Which rule a fill ring follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +47,21 @@ pub struct Refill {
     low: u32,
     high: u32,
     busy: bool,
-    quiet_polls: u32,
+    /// When the polls began that were all quiet.
+    quiet_since: Option<Nanos>,
 }
 
 impl Refill {
     /// Twice the NAPI budget.
     pub const LOW: u32 = 128;
 
+    /// Nanoseconds of quiet polls after which a burst is over. A hundred web clients pause for milliseconds all the time;
+    /// a ring that came to rest in such pauses met each of their bursts with too few frames, and packets were lost.
+    pub const QUIET: u64 = Nanos::PER_SECOND / 4;
+
     /// A fill ring of `high` entries; `low` is what rest means, and no more than `high` counts.
     pub fn new(rule: RefillRule, low: u32, high: u32) -> Self {
-        Self { rule, low: low.min(high), high, busy: false, quiet_polls: 0 }
+        Self { rule, low: low.min(high), high, busy: false, quiet_since: None }
     }
 
     /// Frames that the ring is to be filled up to now.
@@ -75,15 +79,15 @@ impl Refill {
 
     /// Learns what a poll was like; packet path.
     #[inline]
-    pub fn observe(&mut self, poll: Poll) {
+    pub fn observe(&mut self, poll: Poll, now: Nanos) {
         if poll.packets >= poll.budget || poll.posted < self.low / 2 {
             self.busy = true;
-            self.quiet_polls = 0;
+            self.quiet_since = None;
         } else if poll.complete && poll.packets <= poll.budget / QUIET_PART {
-            self.quiet_polls = self.quiet_polls.saturating_add(1);
-            self.busy &= self.quiet_polls < QUIET_POLLS;
+            let since = *self.quiet_since.get_or_insert(now);
+            self.busy &= now.since(since) < Self::QUIET;
         } else {
-            self.quiet_polls = 0;
+            self.quiet_since = None;
         }
     }
 }
@@ -104,7 +108,7 @@ mod tests {
     fn static_is_full_at_all_times() {
         let mut refill = Refill::new(RefillRule::Static, 128, 1024);
         for seen in [poll(1, 1000), poll(0, 1000), poll(64, 0), poll(0, 64)] {
-            refill.observe(seen);
+            refill.observe(seen, Nanos(0));
             assert_eq!(refill.target(), 1024);
         }
     }
@@ -113,20 +117,33 @@ mod tests {
     fn adaptive_rests_at_the_low_watermark_and_fills_up_when_polling_is_busy() {
         let mut refill = Refill::new(RefillRule::Adaptive, 128, 1024);
         assert_eq!(refill.target(), 128);
-        refill.observe(poll(20, 108));
+        refill.observe(poll(20, 108), Nanos(0));
         assert_eq!(refill.target(), 128, "a few packets are not a burst");
-        refill.observe(poll(BUDGET, 64));
-        for _ in 0..QUIET_POLLS {
-            assert_eq!(refill.target(), 1024, "one quiet poll is not the end of a burst");
-            refill.observe(poll(3, 1021));
+        refill.observe(poll(BUDGET, 64), Nanos(0));
+        for at in [1, 2, Refill::QUIET] {
+            refill.observe(poll(3, 1021), Nanos(at));
+            assert_eq!(refill.target(), 1024, "a short pause is not the end of a burst");
         }
+        refill.observe(poll(0, 1021), Nanos(1 + Refill::QUIET));
+        assert_eq!(refill.target(), 128);
+    }
+
+    #[test]
+    fn a_pause_is_counted_from_its_beginning() {
+        let mut refill = Refill::new(RefillRule::Adaptive, 128, 1024);
+        for (packets, at) in [(BUDGET, 0), (1, 1), (20, 2), (1, Refill::QUIET)] {
+            refill.observe(poll(packets, 1000), Nanos(at));
+        }
+        refill.observe(poll(1, 1000), Nanos(2 * Refill::QUIET - 1));
+        assert_eq!(refill.target(), 1024, "twenty packets were a poll that was not quiet");
+        refill.observe(poll(1, 1000), Nanos(2 * Refill::QUIET));
         assert_eq!(refill.target(), 128);
     }
 
     #[test]
     fn many_ports_with_few_packets_each_are_a_burst_too() {
         let mut refill = Refill::new(RefillRule::Adaptive, 128, 1024);
-        refill.observe(poll(1, 63));
+        refill.observe(poll(1, 63), Nanos(0));
         assert_eq!(refill.target(), 1024);
     }
 
@@ -143,11 +160,11 @@ mod tests {
             seen in prop::collection::vec((0..=64u32, 0..4096u32), 0..200),
         ) {
             let mut refill = Refill::new(RefillRule::Adaptive, low, high);
-            for (packets, posted) in seen {
-                refill.observe(poll(packets, posted));
+            for (at, (packets, posted)) in seen.into_iter().enumerate() {
+                refill.observe(poll(packets, posted), Nanos(at as u64));
                 prop_assert!([low, high].contains(&refill.target()));
             }
-            for _ in 0..QUIET_POLLS { refill.observe(poll(0, high)) }
+            for pause in 1..=2 { refill.observe(poll(0, high), Nanos(pause * Refill::QUIET)) }
             prop_assert_eq!(refill.target(), low);
         }
     }

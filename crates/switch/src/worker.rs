@@ -115,8 +115,8 @@ impl Worker {
         loop {
             let looked = Instant::now();
             let slept = self.wait();
-            self.observe_poll(slept);
             let woken = if slept { Instant::now() } else { looked };
+            self.observe_poll(slept, self.at(woken));
             let began = cycles();
             let (mut served, mut packets) = (0, 0);
             while served < BUDGET {
@@ -138,10 +138,15 @@ impl Worker {
         }
     }
 
+    /// `instant` as policies know it.
+    fn at(&self, instant: Instant) -> Nanos {
+        Nanos(instant.saturating_duration_since(self.started).as_nanos() as u64)
+    }
+
     /// One turn of one ring, or a piece of it: the data plane. Says how many packets it was.
     fn run_once(&mut self, slot: Slot) -> usize {
         let Some(mut channel) = self.channels[slot.index()].take() else { return 0 };
-        let now = Nanos(self.started.elapsed().as_nanos() as u64);
+        let now = self.at(Instant::now());
         let topology = Arc::clone(self.topology.load());
 
         let standing = self.receive(&mut channel);
@@ -151,7 +156,7 @@ impl Worker {
         self.transmit(arena, &topology);
         self.complete(&channel);
         let packets = self.burst.len();
-        self.refill(&mut channel, standing);
+        self.refill(&mut channel, standing, now);
         channel.settle();
 
         self.ready.served(slot, packets, standing);

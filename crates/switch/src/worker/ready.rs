@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use forebay_policy::{Pace, Served, Standing};
+use forebay_policy::{Pace, Refill, Served, Standing};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use super::Slot;
 use super::command::{Command, Commander};
@@ -24,8 +27,12 @@ const COMMAND: u64 = u64::MAX;
 /// Marks the event of a queue's own socket.
 const DRAIN: u64 = u64::MAX - 1;
 
-/// How long a worker sleeps that wants to look again.
-const BRIEFLY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Marks the event of the alarm.
+const ALARM: u64 = u64::MAX - 2;
+
+/// How long a worker sleeps at most that wants to look again.
+const SNOOZE: Timespec = Timespec { tv_sec: 0, tv_nsec: Refill::QUIET as i64 };
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Turns that new rings get before one that has waited since its last turn.
 const NEW_BEFORE_OLD: u32 = 16;
 
@@ -52,6 +59,9 @@ pub(super) struct Ready {
     pub(super) commands: Receiver<Command>,
     bell: Arc<OwnedFd>,
     command_waits: Arc<AtomicBool>,
+    /// One alarm serves many sleeps: a timeout for each costs a busy worker a few percent of what it carries.
+    alarm: OwnedFd,
+    alarm_is_set: bool,
 }
 
 impl Ready {
@@ -63,6 +73,10 @@ impl Ready {
             .map_err(SwitchError::system("create an eventfd"))?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(COMMAND), epoll::EventFlags::IN)
             .map_err(SwitchError::system("watch an eventfd"))?;
+        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(SwitchError::system("create a timer"))?;
+        epoll::add(&epoll, &alarm, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)
+            .map_err(SwitchError::system("watch a timer"))?;
         let (sender, commands) = sync_channel(COMMANDS);
         let command_waits = Arc::new(AtomicBool::new(false));
         let commander = Commander::new(sender, Arc::clone(&bell), Arc::clone(&command_waits));
@@ -79,6 +93,8 @@ impl Ready {
             commands,
             bell,
             command_waits,
+            alarm,
+            alarm_is_set: false,
         };
         Ok((ready, commander))
     }
@@ -138,12 +154,22 @@ impl Ready {
 
     /// Asks the kernel who is ready, without waiting; says whether anybody is, or was before.
     pub(super) fn look_now(&mut self) -> bool {
-        self.look(Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) || !self.is_empty()
+        self.look(Some(&AT_ONCE)) || !self.is_empty()
     }
 
     /// Waits until somebody is ready; when `briefly`, not for long.
     pub(super) fn sleep(&mut self, briefly: bool) {
-        self.look(briefly.then_some(&BRIEFLY));
+        if briefly && !self.alarm_is_set {
+            let once = Itimerspec { it_interval: AT_ONCE, it_value: SNOOZE };
+            self.alarm_is_set = timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &once).is_ok();
+        }
+        self.look(None);
+    }
+
+    fn silence_alarm(&mut self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.alarm, &mut count);
+        self.alarm_is_set = false;
     }
 
     fn look(&mut self, timeout: Option<&Timespec>) -> bool {
@@ -157,6 +183,7 @@ impl Ready {
                 COMMAND => self.command_waits.store(true, Ordering::Relaxed),
                 // Whoever looks tends to the supplies next.
                 DRAIN => {}
+                ALARM => self.silence_alarm(),
                 slot => self.wake(Slot(slot as u32)),
             }
         }
@@ -211,6 +238,15 @@ mod tests {
         assert!(ready.look_now() && ready.is_asked());
         ready.silence();
         assert!(!ready.look_now() && !ready.is_asked());
+    }
+
+    #[test]
+    fn a_sleep_that_is_to_be_short_ends_by_itself_each_time() {
+        let mut ready = ready();
+        for _ in 0..2 {
+            ready.sleep(true);
+            assert!(!ready.alarm_is_set && !ready.look_now());
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sixth verb: the burst's frames go back to where the kernel finds them.
 
-use forebay_policy::{Poll, Standing};
+use forebay_policy::{Nanos, Poll, Standing};
 
 use super::channel::{SuppliedBy, Supply};
 use super::{BUDGET, Channel, Worker};
@@ -11,7 +11,7 @@ const TOP_UP: u32 = 2 * BUDGET as u32;
 impl Worker {
     /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up
     /// from the pool.
-    pub(super) fn refill(&mut self, channel: &mut Channel, standing: Standing) {
+    pub(super) fn refill(&mut self, channel: &mut Channel, standing: Standing, now: Nanos) {
         let supply = match &mut channel.supply {
             SuppliedBy::Collector(number) => {
                 let supply =
@@ -21,7 +21,7 @@ impl Worker {
             }
             SuppliedBy::Own(supply) => {
                 if standing != Standing::Interrupted {
-                    supply.observe(channel.turn.packets(), standing == Standing::Empty);
+                    supply.observe(channel.turn.packets(), standing == Standing::Empty, now);
                 }
                 &mut **supply
             }
@@ -40,10 +40,10 @@ impl Worker {
     }
 
     /// What the last look at who is ready means to the collectors' fill rings.
-    pub(super) fn observe_poll(&mut self, complete: bool) {
+    pub(super) fn observe_poll(&mut self, complete: bool, now: Nanos) {
         for supply in self.supplies.iter_mut().flatten() {
             let packets = std::mem::take(&mut supply.polled);
-            supply.observe(packets, complete || packets == 0);
+            supply.observe(packets, complete || packets == 0, now);
         }
     }
 }
@@ -54,8 +54,9 @@ impl Supply {
         self.top_up(self.refill.target());
     }
 
-    fn observe(&mut self, packets: u32, complete: bool) {
-        self.refill.observe(Poll { packets, budget: BUDGET as u32, complete, posted: self.fill.occupancy() });
+    fn observe(&mut self, packets: u32, complete: bool, now: Nanos) {
+        let poll = Poll { packets, budget: BUDGET as u32, complete, posted: self.fill.occupancy() };
+        self.refill.observe(poll, now);
         if let (true, Some(drain)) = (self.refill.is_busy(), &mut self.drain) {
             drain.try_again();
         }
