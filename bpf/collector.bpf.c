@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * XDP on the collector's receiving end, bound to it: find out which port a
- * packet came from and put it into that port's socket.
+ * packet came from and put it into that port's socket, with hints below it if
+ * the port is to have them.
  */
+#include "hints.h"
 #include "maps.h"
 
 #include <linux/if_ether.h>
@@ -24,7 +26,7 @@ static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_i
 		*port_id = tci;
 		return TAGGED;
 	}
-	if ((void *)(mark + 1) > data || mark->magic != PORT_MARK_MAGIC)
+	if ((void *)(mark + 1) > data || mark->layout_id != LAYOUT_MARK)
 		return UNKNOWN;
 	*port_id = mark->port_id;
 	return MARKED;
@@ -42,17 +44,25 @@ static __always_inline __u32 bank_of(struct xdp_md *ctx)
 	return COLLECTORS;
 }
 
-/* The port's own socket on this queue where it has one, else the shared one, which needs marked packets. */
-static __always_inline int socket_of(struct xdp_md *ctx, enum source source, __u32 port_id,
-				     __u32 *socket)
+/* The port's own socket on this queue where it has one, else the shared one. */
+static __always_inline __u32 socket_of(struct xdp_md *ctx, __u32 port_id)
 {
 	__u32 bank = bank_of(ctx), queue = ctx->rx_queue_index;
+	__u32 socket = socket_number(bank, port_id, queue);
 
-	*socket = socket_number(bank, port_id, queue);
-	if (bpf_map_lookup_elem(&sockets, socket))
-		return 0;
-	*socket = socket_number(bank, settings.shared_ring, queue);
-	return source == MARKED ? 0 : mark(ctx, port_id);
+	if (bpf_map_lookup_elem(&sockets, &socket))
+		return socket;
+	return socket_number(bank, settings.shared_ring, queue);
+}
+
+/* What lies below a tcx port's packet: an XDP port has done it. */
+static __always_inline int write_below(struct xdp_md *ctx, __u32 port_id)
+{
+	__u32 *is_hinted = bpf_map_lookup_elem(&hinted, &port_id);
+
+	if (is_hinted && *is_hinted)
+		hint_from_collector(ctx);
+	return mark(ctx, port_id);
 }
 
 /* What is no port's packet: a worker's to itself, or somebody else's who sends out of our netdev. */
@@ -74,8 +84,8 @@ int collector(struct xdp_md *ctx)
 {
 	struct port_counters *counted;
 	int verdict = XDP_DROP;
-	__u32 port_id, socket;
 	enum source source;
+	__u32 port_id;
 
 	source = source_port(ctx, &port_id);
 	if (source == UNKNOWN)
@@ -84,8 +94,8 @@ int collector(struct xdp_md *ctx)
 	if (!counted)
 		return XDP_DROP;
 	add(&counted->collected_packets, 1);
-	if (!socket_of(ctx, source, port_id, &socket))
-		verdict = bpf_redirect_map(&sockets, socket, XDP_DROP);
+	if (source == MARKED || !write_below(ctx, port_id))
+		verdict = bpf_redirect_map(&sockets, socket_of(ctx, port_id), XDP_DROP);
 	if (verdict != XDP_REDIRECT)
 		add(&counted->unclaimed_packets, 1);
 	return verdict;

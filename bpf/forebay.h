@@ -9,8 +9,14 @@
 
 #include <linux/types.h>
 
-/* First four bytes below a packet that an XDP port hands to the collector. */
-#define PORT_MARK_MAGIC 0x46427071u
+/*
+ * The last four bytes below a packet are the id of the layout of what lies
+ * there. A port's mark has one, our hints have two; others are given out from 3
+ * on, when their programs are loaded.
+ */
+#define LAYOUT_MARK 0x46427071u
+#define LAYOUT_XDP 1	   /* struct forebay_hints___xdp */
+#define LAYOUT_COLLECTOR 2 /* struct forebay_hints___collector */
 
 /* What the programs know from the start. */
 struct settings {
@@ -88,12 +94,12 @@ struct pool_account {
 };
 
 /*
- * Lies below a packet on its way from an XDP port to the collector, and below
- * every packet in a ring that ports share.
+ * Where a packet came from: the first bytes below it, in any ring and on its way
+ * from an XDP port to the collector. Hints may lie between it and the packet.
  */
 struct port_mark {
-	__u32 magic;
 	__u32 port_id;
+	__u32 layout_id; /* LAYOUT_MARK */
 };
 
 /* Departures that a worker can write before it has them sent. */

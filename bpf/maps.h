@@ -77,7 +77,15 @@ struct {
 	__uint(max_entries, 1);
 } departures SEC(".maps");
 
-/* Set before loading; the only constant, so that it is the whole section. */
+/* Port id -> whether the collector's program writes hints for its packets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} hinted SEC(".maps");
+
+/* Set before loading. */
 const volatile struct settings settings = {};
 
 static __always_inline struct port_counters *counters_of(__u32 port_id)
@@ -96,7 +104,7 @@ static __always_inline __u32 socket_number(__u32 bank, __u32 port_id, __u32 queu
 	return account_number(bank * (settings.shared_ring + 2) + port_id, queue);
 }
 
-/* Writes the source port id below the packet; 0 or -1. */
+/* Writes the source port id below the packet, and below its hints if there are any; 0 or -1. */
 static __always_inline int mark(struct xdp_md *ctx, __u32 port_id)
 {
 	struct port_mark *mark;
@@ -106,8 +114,8 @@ static __always_inline int mark(struct xdp_md *ctx, __u32 port_id)
 	mark = (void *)(long)ctx->data_meta;
 	if ((void *)(mark + 1) > (void *)(long)ctx->data)
 		return -1;
-	mark->magic = PORT_MARK_MAGIC;
 	mark->port_id = port_id;
+	mark->layout_id = LAYOUT_MARK;
 	return 0;
 }
 
@@ -121,9 +129,5 @@ static __always_inline void add(__u64 *counter, __u64 packets)
 {
 	__sync_fetch_and_add(counter, packets);
 }
-
-/* The metadata kfuncs exist for programs that are bound to a netdev. */
-extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
-					__u16 *vlan_tci) __ksym;
 
 #endif

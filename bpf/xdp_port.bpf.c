@@ -2,12 +2,16 @@
 /*
  * XDP on a port: mark the frame with the source port id and redirect it to the
  * collector, or put it into the port's own socket on this netdev. What the
- * device knows about a frame goes neither way, so a VLAN tag that the device
- * took off is put back into the frame here; this needs a program that is bound
- * to the netdev. The other variant is for netdevs that cannot tell (they leave
- * tags in the frame).
+ * device knows about a frame goes neither way by itself. So a VLAN tag that the
+ * device took off is put back into the frame here, or becomes a hint; this needs
+ * a program that is bound to the netdev.
+ *
+ * PLAIN is for netdevs that cannot tell (they leave tags in the frame), BOUND for
+ * those that can, HINTED for ports with hints, LINKED for ports whose hints
+ * somebody else's program writes.
  */
 #include "account.h"
+#include "hints.h"
 
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -15,10 +19,23 @@
 #define ADDRESS_BYTES (2 * ETH_ALEN)
 #define TAG_BYTES 4
 
+enum variant {
+	PLAIN,
+	BOUND,
+	HINTED,
+	LINKED,
+};
+
 struct tag {
 	__be16 protocol;
 	__be16 tci;
 };
+
+/* Programs of somebody else's that write hints take its place when they are linked to this object. */
+__weak int forebay_fill(struct xdp_md *ctx)
+{
+	return 0;
+}
 
 static __always_inline int insert_tag(struct xdp_md *ctx, __be16 protocol, __u16 tci)
 {
@@ -58,7 +75,7 @@ static __always_inline int to_socket(struct port_counters *counted, __u32 socket
 	return verdict;
 }
 
-static __always_inline int receive(struct xdp_md *ctx, int device_bound)
+static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct port_counters *counted;
@@ -78,13 +95,22 @@ static __always_inline int receive(struct xdp_md *ctx, int device_bound)
 	add(&counted->offered_packets, 1);
 	if (!admit(counted, account, 1, bpf_xdp_get_buff_len(ctx)))
 		return XDP_DROP;
-	if (device_bound && !bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci) &&
-	    insert_tag(ctx, protocol, tci))
+	if (variant != PLAIN && bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci))
+		protocol = 0;
+	/* A hint has room for one kind of tag. */
+	if (protocol && !(variant == HINTED && protocol == bpf_htons(ETH_P_8021Q))) {
+		if (insert_tag(ctx, protocol, tci))
+			goto refuse;
+		protocol = 0;
+	}
+	if (variant == HINTED && hint_from_port(ctx, protocol, tci))
+		goto refuse;
+	if (variant == LINKED)
+		forebay_fill(ctx);
+	if (mark(ctx, port->port_id))
 		goto refuse;
 	if (bank == BANK_DIRECT)
 		return to_socket(counted, socket_number(bank, port->port_id, queue));
-	if (mark(ctx, port->port_id))
-		goto refuse;
 	return bpf_redirect_map(&collector_tx, bank, 0);
 refuse:
 	add(&counted->refused_packets, 1);
@@ -94,11 +120,23 @@ refuse:
 SEC("xdp.frags")
 int xdp_port(struct xdp_md *ctx)
 {
-	return receive(ctx, 0);
+	return receive(ctx, PLAIN);
 }
 
 SEC("xdp.frags")
 int xdp_port_bound(struct xdp_md *ctx)
 {
-	return receive(ctx, 1);
+	return receive(ctx, BOUND);
+}
+
+SEC("xdp.frags")
+int xdp_port_hinted(struct xdp_md *ctx)
+{
+	return receive(ctx, HINTED);
+}
+
+SEC("xdp.frags")
+int xdp_port_linked(struct xdp_md *ctx)
+{
+	return receive(ctx, LINKED);
 }

@@ -29,16 +29,16 @@ static long (*bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)BPF_
 struct {name} {{
 {members}
 }};
+/* By hand, because FOREBAY_FILL does not compile for all of these. */
 FOREBAY_HINTS({name});
 
-SEC("xdp.frags")
-int hints(struct xdp_md *ctx)
+int forebay_fill(struct xdp_md *ctx)
 {{
-	struct {name} *hints = forebay_hints_room(ctx, sizeof(*hints));
+	struct {name} *hints;
 
-	if (hints)
+	if (!forebay_hints_begin(ctx, hints))
 		__builtin_memset(hints, 0, sizeof(*hints));
-	return XDP_PASS;
+	return 0;
 }}
 "#
     );

@@ -1,5 +1,6 @@
 //! The test bed of one scenario: a lab with its subject running, and the oracle of counters.
 
+use std::cell::Cell;
 use std::fmt::Display;
 
 use forebay_control::port::PortSpec;
@@ -10,6 +11,18 @@ pub use forebay_lab::standstill::while_stopped;
 use forebay_lab::{Host, Lab, Result};
 
 use crate::harness::{Subject, ensure_program};
+
+thread_local! {
+    static HINTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a scenario with hints on all of its ports.
+pub fn with_hints<T>(scenario: impl FnOnce() -> T) -> T {
+    HINTED.set(true);
+    let result = scenario();
+    HINTED.set(false);
+    result
+}
 
 /// A lab with its subject.
 pub struct Bed {
@@ -67,20 +80,28 @@ impl Bed {
     /// Makes the hosts ports, transparent.
     pub fn attach<'a>(&mut self, hosts: impl IntoIterator<Item = &'a Host>) -> Result<()> {
         let ports = dut::ports_of(hosts);
-        self.dut().add_ports(&ports)
+        self.add(&ports)
+    }
+
+    fn add(&mut self, ports: &[PortSpec]) -> Result<()> {
+        self.dut().add_ports(ports)?;
+        for port in ports.iter().filter(|_| HINTED.get()) {
+            self.client().ok(&["hints", "set", port.port_name(), "on"])?;
+        }
+        Ok(())
     }
 
     /// Makes a host a port with these VLANs.
     pub fn attach_vlan(&mut self, host: &Host, vlan: &str) -> Result<()> {
         let vlan: VlanMode = vlan.parse().expect("a test's VLAN mode is well-formed");
-        self.dut().add_ports(&[PortSpec { vlan, ..dut::port_of(host) }])
+        self.add(&[PortSpec { vlan, ..dut::port_of(host) }])
     }
 
     /// Makes hosts isolated ports.
     pub fn attach_isolated<'a>(&mut self, hosts: impl IntoIterator<Item = &'a Host>) -> Result<()> {
         let isolated = |host| PortSpec { isolated: true, ..dut::port_of(host) };
         let ports: Vec<PortSpec> = hosts.into_iter().map(isolated).collect();
-        self.dut().add_ports(&ports)
+        self.add(&ports)
     }
 
     /// The subject.

@@ -13,6 +13,7 @@ mod connectivity;
 mod faults;
 mod fdb;
 mod harness;
+mod hints;
 mod hostile;
 mod mixed;
 mod modes;
@@ -37,6 +38,7 @@ fn main() {
     vlan::register(&mut suite);
     fdb::register(&mut suite);
     services::register(&mut suite);
+    hints::register(&mut suite);
     transmit::register(&mut suite);
     hostile::register(&mut suite);
     pool::register(&mut suite);

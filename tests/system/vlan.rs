@@ -22,7 +22,7 @@ pub fn register(suite: &mut Suite) {
     suite.everywhere("isolated_ports_reach_only_ports_that_are_not", isolated);
 }
 
-fn tagged_hosts(subject: Subject) -> Outcome {
+pub fn tagged_hosts(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
     for (protocol, vid) in [(TPID_C, 5), (TPID_S, 600)] {
         let _tags =
@@ -45,7 +45,7 @@ fn tagged_hosts(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn access_ports(subject: Subject) -> Outcome {
+pub fn access_ports(subject: Subject) -> Outcome {
     let mut bed = Bed::new(subject)?;
     let hosts = bed.lab.hosts(4, subject.kind())?;
     for (host, vlan) in hosts.iter().zip(["access:10", "access:10", "access:20", "access:20"]) {
@@ -77,7 +77,7 @@ fn trunk_bed(subject: Subject) -> Result<(Bed, Vec<Host>, Wire)> {
     Ok((bed, hosts, wire))
 }
 
-fn trunk(subject: Subject) -> Outcome {
+pub fn trunk(subject: Subject) -> Outcome {
     let (mut bed, _hosts, mut wire) = trunk_bed(subject)?;
     let broadcast = |from: usize| move |mark| Frame::marked(STATIONS[from], BROADCAST, mark);
     // From the trunk: each VLAN to its access port, without the tag.
@@ -99,7 +99,7 @@ fn trunk(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn not_allowed(subject: Subject) -> Outcome {
+pub fn not_allowed(subject: Subject) -> Outcome {
     let (mut bed, _hosts, mut wire) = trunk_bed(subject)?;
     let foreign = |protocol, vid| move |mark| Frame::marked(STATIONS[0], BROADCAST, mark).tag(protocol, vid);
     for (from, port, vid) in [(0, "h1", 30), (1, "h2", 20)] {
@@ -109,7 +109,7 @@ fn not_allowed(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn same_mac_two_vlans(subject: Subject) -> Outcome {
+pub fn same_mac_two_vlans(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
     let mut wire = Wire::new(&hosts)?;
     let station = STATIONS[0];

@@ -12,12 +12,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod capture;
 pub mod config;
 pub mod counters;
 pub mod doctor;
 pub mod error;
 pub mod eswitch;
 pub mod fdb;
+pub mod hints;
 pub mod id;
 pub mod memory;
 pub mod occupancy;

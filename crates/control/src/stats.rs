@@ -44,6 +44,34 @@ pub struct Lookups {
     pub group: u64,
 }
 
+/// How long packets had been under way when it was decided where they go.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct LatencyShow {
+    /// Each port whose packets come with hints, or did.
+    pub ports: Vec<PortLatency>,
+}
+
+/// One port's packets, from the device or its driver to the decision. Times are up to an eighth too long.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PortLatency {
+    /// The port's name.
+    pub name: String,
+    /// Packets that said when they arrived.
+    pub packets: u64,
+    /// The time that half of them took at most.
+    pub p50_ns: u64,
+    /// Nine of ten.
+    pub p90_ns: u64,
+    /// Ninety-nine of a hundred.
+    pub p99_ns: u64,
+    /// All of them.
+    pub max_ns: u64,
+    /// Packets that seem to have arrived after the decision: nobody keeps the device's clock at the time of this machine.
+    pub from_the_future: u64,
+    /// The histogram: the longest time of each bucket that has packets, and how many.
+    pub buckets: Vec<(u64, u64)>,
+}
+
 /// What all workers did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct WorkersShow {

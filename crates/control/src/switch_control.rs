@@ -1,15 +1,17 @@
 //! What the control thread can ask of the switch.
 
+use crate::capture::{Capture, CaptureSelect};
 use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use crate::hints::{HintsSet, HintsShow};
 use crate::occupancy::{ClearmaxReply, PoolOccupancy};
 use crate::page_pool::PagePool;
 use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
-use crate::stats::{StatsShow, WorkersShow};
+use crate::stats::{LatencyShow, StatsShow, WorkersShow};
 
 /// The running switch, as the API and the configuration see it.
 ///
@@ -67,6 +69,9 @@ pub trait SwitchControl: Send + Sync {
     /// What workers did since the switch started, or since this was cleared.
     fn workers(&self) -> WorkersShow;
 
+    /// How long packets with hints had been under way.
+    fn latency(&self) -> LatencyShow;
+
     /// Counts what workers do anew, and shows what they did until now.
     fn workers_clear(&self) -> WorkersShow;
 
@@ -99,6 +104,24 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// A value they can't have.
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError>;
+
+    /// Hints of all ports, or of one.
+    ///
+    /// # Errors
+    /// No such port.
+    fn hints(&self, port: Option<&str>) -> Result<HintsShow, ApiError>;
+
+    /// Changes who writes a port's hints, under traffic, and shows them as they are then.
+    ///
+    /// # Errors
+    /// No such port, or a program that breaks the contract or is refused by the verifier; then the old one stays.
+    fn hints_set(&self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError>;
+
+    /// Begins to capture a port's packets; a capture of the same port that runs ends.
+    ///
+    /// # Errors
+    /// No such port, or a limit out of range.
+    fn capture(&self, name: &str, select: CaptureSelect) -> Result<Box<dyn Capture>, ApiError>;
 
     /// Takes a snapshot of what every port holds and held at most; it replaces the one before.
     fn occupancy_snapshot(&self) -> PoolOccupancy;

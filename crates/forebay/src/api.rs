@@ -4,10 +4,12 @@
 //! for that ([`Api::ask`]), and every refusal leaves as an [`ApiError`] with its HTTP status. [`server`] guards the door:
 //! a bounded number of connections, and a time limit on each step.
 
+mod capture;
 pub mod extract;
 mod fdb;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_check;
+mod hints;
 mod metrics;
 mod occupancy;
 pub mod openapi;
@@ -119,6 +121,7 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(show::stats))
         .routes(routes!(show::workers))
         .routes(routes!(show::clear_workers))
+        .routes(routes!(show::latency))
         .routes(routes!(pool::show, pool::set))
         .routes(routes!(pool::set_port))
         .routes(routes!(occupancy::show))
@@ -128,6 +131,9 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(rxq::show))
         .routes(routes!(rxq::set))
         .routes(routes!(rxq::set_collector))
+        .routes(routes!(capture::get))
+        .routes(routes!(hints::show))
+        .routes(routes!(hints::set))
         .routes(routes!(show::eswitch, show::set_eswitch))
         .routes(routes!(show::doctor))
         .routes(routes!(show::openapi))

@@ -68,6 +68,11 @@ pub enum Command {
     /// Receive queues: depth, binding, refill
     #[command(subcommand)]
     Rxq(RxqCommand),
+    /// Hints: what the device or an XDP program knows about packets when they come in
+    #[command(subcommand)]
+    Hints(HintsCommand),
+    /// Capture a port's packets as the switch receives them, with their hints, as pcapng
+    Capture(CaptureArgs),
     /// Check what this machine offers, and say what to do
     ///
     /// Needs no daemon. Exit status 1 if the switch can't start here.
@@ -241,6 +246,9 @@ pub struct StatsArgs {
     /// What each worker does: iterations, cycles, bursts, lookups
     #[arg(long, conflicts_with_all = ["port", "check"])]
     pub workers: bool,
+    /// How long packets with hints had been under way when it was decided where they go
+    #[arg(long, conflicts_with_all = ["port", "check", "workers"])]
+    pub latency: bool,
     /// Of workers: what they do in so many seconds from now, and not since the last --clear
     #[arg(long, value_name = "SECONDS", requires = "workers", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: Option<u64>,
@@ -321,6 +329,61 @@ pub struct RxqSetArgs {
     /// Where the port's packets wait, in spool mode spp: collector or direct
     #[arg(long, value_parser = word::<RxqBinding>)]
     pub binding: Option<RxqBinding>,
+}
+
+/// `forebay hints`
+#[derive(Debug, Subcommand)]
+pub enum HintsCommand {
+    /// Show who writes them, in which layouts, and how many packets came with them
+    Show(HintsShowArgs),
+    /// Change who writes a port's hints, while packets flow
+    Set(HintsSetArgs),
+}
+
+/// Arguments of `hints show`.
+#[derive(Debug, Args)]
+pub struct HintsShowArgs {
+    /// Only this port
+    #[arg(value_name = "PORT")]
+    pub name: Option<String>,
+    /// The output's form.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// Arguments of `hints set`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("writer").required(true).args(["enabled", "program"]))]
+pub struct HintsSetArgs {
+    /// The port's name
+    #[arg(value_name = "PORT")]
+    pub name: String,
+    /// on: our own program writes what the driver can tell; off: nobody writes any
+    #[arg(value_name = "ON|OFF", value_parser = parse_switch)]
+    pub enabled: Option<bool>,
+    /// An object file that writes hints of its own, made with forebay_hints.h
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+}
+
+/// Arguments of `capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// The port's name
+    #[arg(value_name = "PORT")]
+    pub name: String,
+    /// Where to; standard output if not given
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Packets after which it ends; 0: no limit
+    #[arg(short = 'c', long, default_value_t = 0)]
+    pub packets: u64,
+    /// Seconds after which it ends
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Bytes of each packet that are kept
+    #[arg(short, long, value_name = "BYTES", default_value_t = 65_535, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub snaplen: u32,
 }
 
 /// `forebay eswitch`

@@ -1,6 +1,6 @@
 //! The command line's side of the API: one request, one answer, a time limit.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 
 /// Adding thousands of ports takes seconds; longer than this nothing takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,6 +35,8 @@ pub(crate) enum ClientError {
     Broken(#[from] hyper::Error),
     #[error("the answer can't be read: {0}; do the daemon and this program have the same version?")]
     Unreadable(String),
+    #[error("can't write what was captured: {0}")]
+    Write(io::Error),
     #[error("{0}")]
     Refused(ApiError),
 }
@@ -70,6 +73,28 @@ impl Client {
         self.call(method, path, body.into())
     }
 
+    /// Writes an answer to `out` while it comes, however long that takes; how many bytes it was.
+    pub(crate) fn stream(&self, path: &str, out: &mut dyn Write) -> Result<u64, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ClientError::Connect(self.socket.clone(), error))?;
+        runtime.block_on(async {
+            let (response, pump) = request(&self.socket, Method::GET, path, Bytes::new()).await?;
+            let (status, mut body) = (response.status(), response.into_body());
+            if !status.is_success() {
+                return Err(refusal(status, &body.collect().await?.to_bytes()));
+            }
+            let mut written = 0;
+            while let Some(frame) = body.frame().await {
+                let Ok(piece) = frame?.into_data() else { continue };
+                // Whoever reads a pipe sees each piece when it comes.
+                out.write_all(&piece).and_then(|()| out.flush()).map_err(ClientError::Write)?;
+                written += piece.len() as u64;
+            }
+            pump.abort();
+            Ok(written)
+        })
+    }
+
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ClientError::Connect(self.socket.clone(), error))?;
@@ -80,11 +105,15 @@ impl Client {
             return serde_json::from_slice(&bytes)
                 .map_err(|error| ClientError::Unreadable(error.to_string()));
         }
-        let refusal = serde_json::from_slice(&bytes);
-        Err(ClientError::Refused(refusal.unwrap_or_else(|_| {
-            ApiError::new(ErrorCode::Internal, format!("the daemon answered {status} without saying why"))
-        })))
+        Err(refusal(status, &bytes))
     }
+}
+
+fn refusal(status: StatusCode, bytes: &[u8]) -> ClientError {
+    let refusal = serde_json::from_slice(bytes);
+    ClientError::Refused(refusal.unwrap_or_else(|_| {
+        ApiError::new(ErrorCode::Internal, format!("the daemon answered {status} without saying why"))
+    }))
 }
 
 async fn exchange(
@@ -93,6 +122,20 @@ async fn exchange(
     path: &str,
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), ClientError> {
+    let (response, pump) = request(socket, method, path, body).await?;
+    let status = response.status();
+    let bytes = response.into_body().collect().await?.to_bytes();
+    pump.abort();
+    Ok((status, bytes))
+}
+
+/// An answer whose body is still to come, and the task that brings it.
+async fn request(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<(Response<Incoming>, JoinHandle<Result<(), hyper::Error>>), ClientError> {
     let stream = UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let pump = tokio::spawn(connection);
@@ -103,11 +146,7 @@ async fn exchange(
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .expect("the path is percent-encoded and the headers are constants");
-    let response: Response<Incoming> = sender.send_request(request).await?;
-    let status = response.status();
-    let bytes = response.into_body().collect().await?.to_bytes();
-    pump.abort();
-    Ok((status, bytes))
+    Ok((sender.send_request(request).await?, pump))
 }
 
 fn connect_error(socket: &Path, error: io::Error) -> ClientError {

@@ -1,7 +1,9 @@
 //! What each command does: ask, print, and say how it ended.
 
+mod capture;
 mod fdb;
 mod generate;
+mod hints;
 mod observe;
 mod pool;
 mod port;
@@ -57,6 +59,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Pool(command) => pool::run(&client, &command),
         Command::PagePoolGet(json) => observe::page_pools(&client, json),
         Command::Eswitch(command) => show::eswitch(&client, &command),
+        Command::Capture(args) => capture::run(&client, &args),
+        Command::Hints(command) => hints::run(&client, &command),
         Command::Rxq(command) => rxq::run(&client, &command),
         Command::Doctor(json) => show::doctor(json),
         Command::Completions { shell } => generate::completions(shell),

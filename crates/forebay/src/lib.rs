@@ -18,6 +18,7 @@ mod commands;
 mod daemon;
 mod log;
 mod output;
+mod pcapng;
 mod preflight;
 mod privileges;
 mod socket;

@@ -1,5 +1,6 @@
 //! Tables for people: columns side by side, no borders, numbers to the right.
 
+mod hints;
 mod observe;
 mod workers;
 
@@ -13,6 +14,7 @@ use forebay_control::port::PortShow;
 use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
 
+pub(crate) use hints::{hints, latency};
 pub(crate) use observe::{estimate, occupancy, page_pools};
 pub(crate) use workers::workers_show;
 

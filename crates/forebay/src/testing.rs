@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+use forebay_control::capture::{Capture, CaptureSelect, Captured};
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
+use forebay_control::hints::{HintsPort, HintsSet, HintsShow};
 use forebay_control::occupancy::{ClearmaxReply, Occupancy, PoolOccupancy, PortOccupancy};
 use forebay_control::page_pool::{PagePool, PagePoolIds};
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
@@ -14,7 +16,9 @@ use forebay_control::port::{
     PortSpec, PortState,
 };
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow, check_depth};
-use forebay_control::stats::{Balance, PortStats, StatsCheck, StatsShow, WorkerStats, WorkersShow};
+use forebay_control::stats::{
+    Balance, LatencyShow, PortStats, StatsCheck, StatsShow, WorkerStats, WorkersShow,
+};
 use forebay_control::{ApiError, ErrorCode, IfIndex, MacAddr, PortCounters, PortId, SwitchControl, Vid};
 
 /// A switch that keeps ports and entries like the real one and has no packets. Netdevs whose name begins with
@@ -104,6 +108,19 @@ fn show(id: PortId, spec: &PortSpec) -> PortShow {
         worker: vec![0],
         rx_ring_depth: 512,
         counters: PortCounters::default(),
+    }
+}
+
+/// A capture of one packet.
+struct OnePacket(Option<Captured>);
+
+impl Capture for OnePacket {
+    fn next(&mut self) -> Option<Captured> {
+        self.0.take()
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_none()
     }
 }
 
@@ -198,6 +215,10 @@ impl SwitchControl for MemorySwitch {
         WorkersShow { elapsed_ns: 2_000_000_000, workers: self.stats().workers }
     }
 
+    fn latency(&self) -> LatencyShow {
+        LatencyShow::default()
+    }
+
     fn workers_clear(&self) -> WorkersShow {
         self.workers()
     }
@@ -224,6 +245,28 @@ impl SwitchControl for MemorySwitch {
 
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
         Ok(vec![RxqCollector { refill: change.refill.unwrap_or_default(), ..RxqCollector::default() }])
+    }
+
+    fn capture(&self, name: &str, select: CaptureSelect) -> Result<Box<dyn Capture>, ApiError> {
+        select.validate()?;
+        self.port_show(name)?;
+        Ok(Box::new(OnePacket(Some(Captured { len_bytes: 60, bytes: vec![1; 60], ..Captured::default() }))))
+    }
+
+    fn hints(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {
+        port.map(|name| self.port_show(name)).transpose()?;
+        let named = |port: &PortShow| HintsPort { name: port.name.clone(), ..HintsPort::default() };
+        let ports = self
+            .port_list()
+            .iter()
+            .filter(|shown| port.is_none_or(|name| name == shown.name))
+            .map(named)
+            .collect();
+        Ok(HintsShow { ports, ..HintsShow::default() })
+    }
+
+    fn hints_set(&self, name: &str, _: HintsSet) -> Result<HintsShow, ApiError> {
+        self.hints(Some(name))
     }
 
     fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {

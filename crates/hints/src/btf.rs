@@ -119,6 +119,12 @@ pub enum BtfError {
     },
 }
 
+impl BtfError {
+    pub(crate) fn unreadable(error: object::Error) -> Self {
+        Self::Object { why: error.to_string() }
+    }
+}
+
 /// Types, as they were parsed.
 #[derive(Clone, Debug)]
 pub struct Btf {

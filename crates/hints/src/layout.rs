@@ -11,8 +11,8 @@ const PRESENT: &str = "hints_present";
 /// The last member.
 const ID: &str = "layout_id";
 const ID_BYTES: u32 = 4;
-/// The most that lies below a packet (`bpf_xdp_adjust_meta`).
-const MOST_BYTES: u32 = 252;
+/// The most that lies below a packet (`bpf_xdp_adjust_meta`), less the mark of the port, which lies below the hints.
+const MOST_BYTES: u32 = 252 - 8;
 
 /// What may be known about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -98,7 +98,9 @@ pub enum ContractError {
         second: String,
     },
     /// It does not fit below a packet.
-    #[error("the struct has {bytes} bytes; at most {MOST_BYTES}, in multiples of 4, fit below a packet")]
+    #[error(
+        "the struct has {bytes} bytes; at most {MOST_BYTES}, in multiples of 4, fit below a packet with its port's mark"
+    )]
     Size {
         /// Its bytes.
         bytes: u64,
@@ -181,6 +183,16 @@ impl Layout {
         if let Some((_, second)) = found.next() {
             return Err(ContractError::Several { first: name.to_owned(), second: second.to_owned() });
         }
+        Layout::of(btf, id)
+    }
+
+    /// The layout of the struct of exactly this name.
+    ///
+    /// # Errors
+    /// When there is none, or it breaks the contract.
+    pub fn named(btf: &Btf, name: &str) -> Result<Layout, ContractError> {
+        let mut composites = btf.composites();
+        let (id, _) = composites.find(|(_, found)| *found == name).ok_or(ContractError::Missing)?;
         Layout::of(btf, id)
     }
 
@@ -367,9 +379,9 @@ mod tests {
     #[test]
     fn the_id_is_last_and_the_struct_fits_below_a_packet() {
         let id_at = |offset, bytes| layout("forebay_hints", bytes, &[("layout_id", 4, offset)]);
-        assert!(id_at(0, 4).is_ok() && id_at(248, 252).is_ok());
+        assert!(id_at(0, 4).is_ok() && id_at(240, 244).is_ok());
         assert_eq!(id_at(0, 8).unwrap_err(), ContractError::IdPlace { end: 4, bytes: 8 });
-        for bytes in [0, 6, 256, 1 << 30] {
+        for bytes in [0, 6, 248, 1 << 30] {
             assert_eq!(id_at(0, bytes).unwrap_err(), ContractError::Size { bytes: bytes.into() });
         }
         let without = layout("forebay_hints", 4, &[("rx_hash", 4, 0)]);

@@ -22,9 +22,10 @@ pub mod builder;
 pub mod fuzz_check;
 mod layout;
 mod plan;
+pub mod program;
 mod registry;
 
 pub use btf::{Btf, BtfError, Field, TypeId};
 pub use layout::{ContractError, Hint, Layout, Member};
-pub use plan::{BELOW_BYTES, Hints, Plan};
+pub use plan::{BELOW_BYTES, Hints, Plan, Values, id_of};
 pub use registry::{Found, LayoutId, Registry};

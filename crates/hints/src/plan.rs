@@ -14,6 +14,7 @@ struct Place(u8);
 /// How to read one layout.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    bytes: u8,
     places: [Place; Hint::ALL.len()],
     /// Where the presence mask is.
     present: Place,
@@ -21,6 +22,35 @@ pub struct Plan {
     always: u32,
     /// Hints that the layout has.
     held: u32,
+}
+
+/// The values of one packet's hints, taken out of its metadata. What is absent is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    /// A bit for each hint that is there: [`Hint::bit`].
+    pub present: u32,
+    /// [`Hint::RxHash`].
+    pub rx_hash: u32,
+    /// [`Hint::RxHashType`].
+    pub rx_hash_type: u32,
+    /// [`Hint::RxVlanTci`].
+    pub rx_vlan_tci: u16,
+    /// [`Hint::RxVlanProto`], in this machine's byte order.
+    pub rx_vlan_proto: u16,
+    /// [`Hint::RxTimestamp`].
+    pub rx_timestamp: u64,
+    /// [`Hint::FlowMark`].
+    pub flow_mark: u32,
+    /// [`Hint::RxPort`].
+    pub rx_port: u32,
+}
+
+impl Values {
+    /// Whether a hint is there.
+    #[inline]
+    pub fn has(&self, hint: Hint) -> bool {
+        self.present & hint.bit() != 0
+    }
 }
 
 /// What one packet's metadata said.
@@ -50,11 +80,17 @@ impl Plan {
         let held = held.map(Hint::bit).sum();
         let always = if layout.present().is_some() { 0 } else { held };
         Plan {
+            bytes: layout.bytes() as u8,
             places: Hint::ALL.map(|hint| place(layout.offset(hint))),
             present: place(layout.present()),
             always,
             held,
         }
+    }
+
+    /// Bytes of the layout.
+    pub fn bytes(&self) -> usize {
+        self.bytes.into()
     }
 
     /// The hints of a packet with these bytes below it; packet path.
@@ -69,7 +105,7 @@ impl Plan {
 
 /// The id that the bytes below a packet end with; packet path.
 #[inline]
-pub(crate) fn id_of(below: &[u8; BELOW_BYTES]) -> u32 {
+pub fn id_of(below: &[u8; BELOW_BYTES]) -> u32 {
     u32::from_ne_bytes(Place(252).read(below))
 }
 
@@ -119,6 +155,21 @@ impl Hints<'_> {
     #[inline]
     pub fn rx_port(&self) -> Option<u32> {
         self.get(Hint::RxPort).map(u32::from_ne_bytes)
+    }
+
+    /// All of them, to be kept when the packet is gone.
+    #[inline]
+    pub fn values(&self) -> Values {
+        Values {
+            present: self.present,
+            rx_hash: self.rx_hash().unwrap_or_default(),
+            rx_hash_type: self.rx_hash_type().unwrap_or_default(),
+            rx_vlan_tci: self.rx_vlan_tci().unwrap_or_default(),
+            rx_vlan_proto: self.rx_vlan_proto().unwrap_or_default(),
+            rx_timestamp: self.rx_timestamp().unwrap_or_default(),
+            flow_mark: self.flow_mark().unwrap_or_default(),
+            rx_port: self.rx_port().unwrap_or_default(),
+        }
     }
 }
 
@@ -186,7 +237,13 @@ mod tests {
                 (!with_mask || mask & hint.bit() != 0).then(|| u64::from_le_bytes(bytes))
             });
             let plan = Plan::compile(&layout);
-            prop_assert_eq!(values(&plan.read(&below)), expected);
+            let hints = plan.read(&below);
+            prop_assert_eq!(values(&hints), expected);
+            let kept = hints.values();
+            prop_assert_eq!(Hint::ALL.map(|hint| kept.has(hint)), expected.map(|value| value.is_some()));
+            prop_assert_eq!(u64::from(kept.rx_hash), expected[0].unwrap_or_default());
+            prop_assert_eq!(kept.rx_timestamp, expected[4].unwrap_or_default());
+            prop_assert_eq!(plan.bytes(), layout.bytes() as usize);
         }
     }
 }

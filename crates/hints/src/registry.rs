@@ -3,73 +3,80 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use crate::plan::{BELOW_BYTES, Plan, id_of};
+use crate::plan::{BELOW_BYTES, id_of};
 
 /// Names a layout, in the last four bytes below a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayoutId(pub NonZeroU32);
 
 /// What a packet's id led to.
-#[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
-    /// The plan for this packet.
-    Plan(&'a Plan),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<T> {
+    /// What is kept for this layout.
+    Known(T),
     /// The id was given out, and its layout is gone.
     Stale,
     /// The id was never given out; 0 means that nobody wrote hints.
     Unknown,
 }
 
-/// All layouts that packets may come in.
+/// All layouts that packets may come in, and what is kept for each.
 #[derive(Clone, Debug)]
-pub struct Registry {
+pub struct Registry<T> {
     /// The id of the first entry.
     first: u32,
-    plans: VecDeque<Option<Arc<Plan>>>,
+    entries: VecDeque<Option<T>>,
 }
 
-impl Default for Registry {
+impl<T> Default for Registry<T> {
     fn default() -> Self {
-        Self { first: 1, plans: VecDeque::new() }
+        Self { first: 1, entries: VecDeque::new() }
     }
 }
 
-impl Registry {
-    /// Gives a plan an id that none ever had. `None`: all four thousand million are used up.
-    pub fn add(&mut self, plan: Plan) -> Option<LayoutId> {
-        let id = self.first.checked_add(u32::try_from(self.plans.len()).ok()?)?;
-        // The next one must exist, too: it is what tells issued ids from others.
+impl<T> Registry<T> {
+    /// The id that the next layout will have, which none ever had. `None`: all four thousand million are used up.
+    pub fn next_id(&self) -> Option<LayoutId> {
+        let id = self.first.checked_add(u32::try_from(self.entries.len()).ok()?)?;
+        // The one after it must exist, too: it is what tells issued ids from others.
         id.checked_add(1)?;
-        self.plans.push_back(Some(Arc::new(plan)));
         NonZeroU32::new(id).map(LayoutId)
+    }
+
+    /// Gives a layout its id.
+    pub fn add(&mut self, entry: T) -> Option<LayoutId> {
+        let id = self.next_id()?;
+        self.entries.push_back(Some(entry));
+        Some(id)
     }
 
     /// Forgets a layout: no packet in it is in flight any more.
     pub fn retire(&mut self, id: LayoutId) {
-        let entry = self.index(id.0.get()).and_then(|index| self.plans.get_mut(index));
-        if let Some(plan) = entry {
-            *plan = None;
+        let entry = self.index(id.0.get()).and_then(|index| self.entries.get_mut(index));
+        if let Some(entry) = entry {
+            *entry = None;
         }
-        while self.plans.front().is_some_and(Option::is_none) {
-            self.plans.pop_front();
+        while self.entries.front().is_some_and(Option::is_none) {
+            self.entries.pop_front();
             self.first += 1;
         }
     }
 
-    /// The plan for the packet above these bytes; packet path.
+    /// What is kept for the layout of the packet above these bytes; packet path.
     #[inline]
-    pub fn find(&self, below: &[u8; BELOW_BYTES]) -> Found<'_> {
+    pub fn find(&self, below: &[u8; BELOW_BYTES]) -> Found<&T> {
         self.find_id(id_of(below))
     }
 
-    fn find_id(&self, id: u32) -> Found<'_> {
+    /// What is kept for the layout of this id.
+    #[inline]
+    pub fn find_id(&self, id: u32) -> Found<&T> {
         let Some(index) = self.index(id) else {
             return if id == 0 { Found::Unknown } else { Found::Stale };
         };
-        match self.plans.get(index) {
-            Some(Some(plan)) => Found::Plan(plan),
+        match self.entries.get(index) {
+            Some(Some(entry)) => Found::Known(entry),
             Some(None) => Found::Stale,
             None => Found::Unknown,
         }
@@ -84,23 +91,14 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::Builder;
-    use crate::{Btf, Layout};
 
-    fn plan() -> Plan {
-        let mut types = Builder::new();
-        let id = types.int("unsigned", 4, false);
-        types.composite("forebay_hints", false, 4, &[("layout_id", id, 0, 0)]);
-        Plan::compile(&Layout::find(&Btf::parse(&types.build()).unwrap()).unwrap())
-    }
-
-    fn found(registry: &Registry, id: u32) -> &'static str {
+    fn found(registry: &Registry<char>, id: u32) -> Found<char> {
         let mut below = [0; BELOW_BYTES];
         below[252..].copy_from_slice(&id.to_ne_bytes());
         match registry.find(&below) {
-            Found::Plan(_) => "plan",
-            Found::Stale => "stale",
-            Found::Unknown => "unknown",
+            Found::Known(entry) => Found::Known(*entry),
+            Found::Stale => Found::Stale,
+            Found::Unknown => Found::Unknown,
         }
     }
 
@@ -109,29 +107,29 @@ mod tests {
         let mut registry = Registry::default();
         let mut last = 0;
         for _ in 0..100 {
-            let id = registry.add(plan()).unwrap();
+            let id = registry.add('a').unwrap();
             assert!(id.0.get() > last);
             last = id.0.get();
             registry.retire(id);
         }
-        assert!(registry.plans.is_empty(), "what was retired takes no room");
+        assert!(registry.entries.is_empty(), "what was retired takes no room");
     }
 
     #[test]
     fn ids_of_others_and_ids_of_the_past_are_told_apart() {
         let mut registry = Registry::default();
-        let ids = [(); 3].map(|()| registry.add(plan()).unwrap().0.get());
+        let ids = ['a', 'b', 'c'].map(|entry| registry.add(entry).unwrap().0.get());
         registry.retire(LayoutId(ids[1].try_into().unwrap()));
-        assert_eq!(ids.map(|id| found(&registry, id)), ["plan", "stale", "plan"]);
+        assert_eq!(ids.map(|id| found(&registry, id)), [Found::Known('a'), Found::Stale, Found::Known('c')]);
         registry.retire(LayoutId(ids[0].try_into().unwrap()));
-        assert_eq!(ids.map(|id| found(&registry, id)), ["stale", "stale", "plan"]);
-        assert_eq!([0, ids[2] + 1, u32::MAX].map(|id| found(&registry, id)), ["unknown"; 3]);
+        assert_eq!(ids.map(|id| found(&registry, id)), [Found::Stale, Found::Stale, Found::Known('c')]);
+        assert_eq!([0, ids[2] + 1, u32::MAX].map(|id| found(&registry, id)), [Found::Unknown; 3]);
     }
 
     #[test]
     fn when_all_ids_are_used_up_there_is_none() {
-        let mut registry = Registry { first: u32::MAX - 1, plans: VecDeque::new() };
-        assert!(registry.add(plan()).is_some());
-        assert!(registry.add(plan()).is_none());
+        let mut registry = Registry { first: u32::MAX - 1, entries: VecDeque::new() };
+        assert!(registry.add('a').is_some());
+        assert!(registry.add('b').is_none());
     }
 }

@@ -1,13 +1,16 @@
 //! The loaded kernel side of the switch: its maps, and what attaches a port to it.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use forebay_hints::{Btf, Layout};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use crate::accounts::{Accounts, RingAccount};
 use crate::counters::CounterTable;
-use crate::layout::{Bank, CollectorEnds, OWNERS_BESIDES_PORTS, PortConfig};
+use crate::hints::{self, HintsError, HintsOptions};
+use crate::layout::{Bank, CollectorEnds, OWN_LAYOUTS, OWNERS_BESIDES_PORTS, PortConfig, Settings};
 use crate::link::{self, NetdevLink, Relocated};
 use crate::object::{self, DatapathOptions};
 use crate::{DatapathError, KernelCounters};
@@ -23,6 +26,11 @@ pub struct Datapath {
     tcx_port: OwnedFd,
     xdp_port: OwnedFd,
     xdp_port_bound: Relocated,
+    xdp_port_hinted: Relocated,
+    hinted: MapHandle,
+    settings: Settings,
+    /// For programs that others make.
+    shared_maps: Vec<(OsString, MapHandle)>,
     collector: Relocated,
     collectors: MapHandle,
     collector_tx: MapHandle,
@@ -30,6 +38,27 @@ pub struct Datapath {
     max_ports: u32,
     /// The relocated instructions name its maps by descriptor.
     _object: ObjectHolder,
+}
+
+/// Which of our XDP programs a port has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpVariant {
+    /// For netdevs that leave VLAN tags in packets.
+    Plain,
+    /// For those that take them off, and can tell.
+    Bound,
+    /// With hints below each packet.
+    Hinted,
+}
+
+/// A port's XDP program, loaded for one netdev.
+#[derive(Debug)]
+pub struct XdpProgram(OwnedFd);
+
+impl AsFd for XdpProgram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Whose ring it is.
@@ -93,6 +122,10 @@ impl Datapath {
             tcx_port: object::program(&object, "tcx_port")?,
             xdp_port: object::program(&object, "xdp_port")?,
             xdp_port_bound: relocated("xdp_port_bound")?,
+            xdp_port_hinted: relocated("xdp_port_hinted")?,
+            hinted: object::map(&object, "hinted")?,
+            settings: object::settings(options),
+            shared_maps: object::shared_maps(&object)?,
             collector: relocated("collector")?,
             collectors: object::map(&object, "collectors")?,
             collector_tx: object::map(&object, "collector_tx")?,
@@ -127,8 +160,7 @@ impl Datapath {
     /// # Errors
     /// No descriptor is left.
     pub fn departure_program(&self) -> Result<OwnedFd, DatapathError> {
-        let what = "duplicate a program's descriptor";
-        self.departure.try_clone().map_err(|source| DatapathError::System { what, source })
+        duplicate(&self.departure)
     }
 
     /// What it sends: `DEPARTURES_A_WORKER` entries of `struct departure` a worker.
@@ -149,16 +181,49 @@ impl Datapath {
         link::attach_tcx(self.tcx_port.as_fd(), ifindex)
     }
 
-    /// Attaches the XDP program to `ifindex`; `tag_hint` where its driver can tell a VLAN tag that it took off.
+    /// A port's XDP program, for [`Datapath::attach_xdp`] and [`NetdevLink::replace`] on this netdev.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn xdp_program(&self, ifindex: u32, variant: XdpVariant) -> Result<XdpProgram, DatapathError> {
+        let program = match variant {
+            XdpVariant::Plain => duplicate(&self.xdp_port)?,
+            XdpVariant::Bound => self.xdp_port_bound.load_bound(c"xdp_port_bound", ifindex)?,
+            XdpVariant::Hinted => self.xdp_port_hinted.load_bound(c"xdp_port_hinted", ifindex)?,
+        };
+        Ok(XdpProgram(program))
+    }
+
+    /// A port's XDP program whose hints `object` writes, which [`forebay_hints::program::check`] has seen.
+    ///
+    /// # Errors
+    /// What the linker, the verifier or the kernel said.
+    pub fn linked_program(&self, object: &[u8], options: HintsOptions) -> Result<XdpProgram, HintsError> {
+        hints::load(object, self.settings, &self.shared_maps, options).map(XdpProgram)
+    }
+
+    /// Attaches a port's XDP program to the netdev that it was loaded for.
     ///
     /// # Errors
     /// What the kernel said; `EBUSY` when another XDP program sits there.
-    pub fn attach_xdp(&self, ifindex: u32, tag_hint: bool) -> Result<NetdevLink, DatapathError> {
-        if !tag_hint {
-            return link::attach_xdp(self.xdp_port.as_fd(), ifindex);
-        }
-        let program = self.xdp_port_bound.load_bound(c"xdp_port_bound", ifindex)?;
+    pub fn attach_xdp(&self, ifindex: u32, program: &XdpProgram) -> Result<NetdevLink, DatapathError> {
         link::attach_xdp(program.as_fd(), ifindex)
+    }
+
+    /// Whether the collector writes hints for packets of `port_id`, which come from a tcx port.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn set_hinted(&self, port_id: u16, is_hinted: bool) -> Result<(), DatapathError> {
+        self.hinted
+            .update(&u32::from(port_id).to_ne_bytes(), &u32::from(is_hinted).to_ne_bytes(), MapFlags::ANY)
+            .map_err(DatapathError::bpf("enter a port into the kernel's table of hints"))
+    }
+
+    /// The layout of hints that our own programs write: the one of this number in [`OWN_LAYOUTS`](crate::OWN_LAYOUTS).
+    pub fn own_layout(number: usize) -> Layout {
+        let btf = Btf::of_object(object::OBJECT).expect("clang wrote it");
+        Layout::named(&btf, OWN_LAYOUTS[number]).expect("it keeps the contract; a test has seen it")
     }
 
     /// Makes packets that come in on `ifindex` those of a port. Until then the attached programs let them pass.
@@ -228,4 +293,9 @@ impl Datapath {
             RingOwner::Drain => self.max_ports + 1,
         }
     }
+}
+
+fn duplicate(program: &OwnedFd) -> Result<OwnedFd, DatapathError> {
+    let what = "duplicate a program's descriptor";
+    program.try_clone().map_err(|source| DatapathError::System { what, source })
 }

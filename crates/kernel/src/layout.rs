@@ -88,16 +88,19 @@ impl PortConfig {
     }
 }
 
-/// First bytes of `struct port_mark`: magic and source port id, in this order.
-const PORT_MARK_MAGIC: u32 = 0x4642_7071;
-/// Bytes of a mark, which lie directly below the packet.
+/// Last bytes of `struct port_mark`, which are the layout's id of a packet without hints.
+pub const LAYOUT_MARK: u32 = 0x4642_7071;
+/// Bytes of a mark, which lie below the packet and its hints.
 pub const MARK_BYTES: usize = 8;
 
-/// The source port id in the bytes below a packet. `None`: nobody marked it.
+/// The source port id in a mark. `None`: nobody marked the packet.
 pub fn source_port(mark: &[u8; MARK_BYTES]) -> Option<u16> {
     let word = |at: usize| u32::from_ne_bytes([mark[at], mark[at + 1], mark[at + 2], mark[at + 3]]);
-    (word(0) == PORT_MARK_MAGIC).then(|| u16::try_from(word(4)).ok()).flatten()
+    (word(4) == LAYOUT_MARK).then(|| u16::try_from(word(0)).ok()).flatten()
 }
+
+/// The structs of hints that our own programs write; their ids are 1, 2, ….
+pub const OWN_LAYOUTS: [&str; 2] = ["forebay_hints___xdp", "forebay_hints___collector"];
 
 /// `struct departure`s of one worker.
 pub(crate) const DEPARTURES_A_WORKER: u32 = 64;
@@ -189,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_mark_names_its_port_and_nothing_else_does() {
-        let mark = |magic: u32, port: u32| {
+        let mark = |port: u32, layout: u32| {
             let mut bytes = [0; MARK_BYTES];
-            bytes[..4].copy_from_slice(&magic.to_ne_bytes());
-            bytes[4..].copy_from_slice(&port.to_ne_bytes());
+            bytes[..4].copy_from_slice(&port.to_ne_bytes());
+            bytes[4..].copy_from_slice(&layout.to_ne_bytes());
             bytes
         };
-        assert_eq!(source_port(&mark(PORT_MARK_MAGIC, 7)), Some(7));
-        assert_eq!(source_port(&mark(PORT_MARK_MAGIC, 70_000)), None);
-        assert_eq!(source_port(&mark(0, 7)), None);
+        assert_eq!(source_port(&mark(7, LAYOUT_MARK)), Some(7));
+        assert_eq!(source_port(&mark(70_000, LAYOUT_MARK)), None);
+        assert_eq!(source_port(&mark(7, 0)), None);
     }
 }

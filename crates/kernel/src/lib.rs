@@ -9,6 +9,7 @@ mod cycles;
 mod datapath;
 mod error;
 mod grace;
+mod hints;
 mod layout;
 mod link;
 pub mod netlink;
@@ -18,9 +19,12 @@ pub mod probe;
 pub use accounts::{Accounts, RingAccount, RingRule};
 pub use counters::KernelCounters;
 pub use cycles::cycles;
-pub use datapath::{CollectorProgram, Datapath, RingOwner};
+pub use datapath::{CollectorProgram, Datapath, RingOwner, XdpProgram, XdpVariant};
 pub use error::DatapathError;
 pub use grace::{ShortGracePeriods, grace_period};
-pub use layout::{Bank, COLLECTORS, CollectorEnds, MARK_BYTES, PortConfig, source_port};
+pub use hints::{HintsError, HintsOptions};
+pub use layout::{
+    Bank, COLLECTORS, CollectorEnds, LAYOUT_MARK, MARK_BYTES, OWN_LAYOUTS, PortConfig, source_port,
+};
 pub use link::{NetdevLink, program_name};
-pub use object::DatapathOptions;
+pub use object::{DatapathOptions, LICENCE};

@@ -16,7 +16,24 @@ const XDP: sys::bpf_attach_type = 37;
 /// A program attached to a netdev. Dropping it detaches the program, and only that one.
 #[derive(Debug)]
 pub struct NetdevLink {
-    _link: OwnedFd,
+    link: OwnedFd,
+}
+
+impl NetdevLink {
+    /// Puts `program` in the place of the one that is attached; each packet meets one of them. For XDP programs.
+    ///
+    /// # Errors
+    /// What the kernel said; the old one stays.
+    pub fn replace(&self, program: BorrowedFd<'_>) -> Result<(), DatapathError> {
+        // SAFETY: both descriptors are open for the call; no options are passed.
+        let failed =
+            unsafe { sys::bpf_link_update(self.link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
+        if failed < 0 {
+            let source = std::io::Error::from_raw_os_error(-failed);
+            return Err(DatapathError::System { what: "replace an XDP program", source });
+        }
+        Ok(())
+    }
 }
 
 /// Attaches `program` to the tcx ingress of `ifindex`, behind whatever is there.
@@ -41,7 +58,7 @@ fn create(
         return Err(DatapathError::netdev(what, ifindex, link));
     }
     // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
-    Ok(NetdevLink { _link: unsafe { OwnedFd::from_raw_fd(link) } })
+    Ok(NetdevLink { link: unsafe { OwnedFd::from_raw_fd(link) } })
 }
 
 /// Instructions of an XDP program whose maps and kfuncs are resolved already.

@@ -1,11 +1,12 @@
 //! The compiled BPF object: opened, sized, bound to the collector and loaded.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 
-use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, ProgramType};
+use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
 
-use crate::DatapathError;
 use crate::layout::{BANKS, DEPARTURES_A_WORKER, OWNERS_BESIDES_PORTS, Settings};
+use crate::{DatapathError, hints};
 
 /// ELF wants its bytes aligned.
 #[repr(C, align(8))]
@@ -17,8 +18,11 @@ pub(crate) static OBJECT: &[u8] = &ALIGNED.0;
 /// section name had set, so both are given.
 pub(crate) const BOUND_WITH_FRAGS: u32 = (1 << 5) | (1 << 6);
 
+/// Of our programs, and so of whatever is linked to them.
+pub const LICENCE: &str = "Dual BSD/GPL";
+
 /// Programs that use metadata kfuncs: they load only for one netdev.
-const BOUND: [&str; 2] = ["collector", "xdp_port_bound"];
+const BOUND: [&str; 4] = ["collector", "xdp_port_bound", "xdp_port_hinted", "xdp_port_linked"];
 
 /// How large the maps are and what the programs know from the start.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,8 @@ pub struct DatapathOptions {
 
 /// Loads all programs. Runs in the namespace of the collector's receiving end, to which some are bound.
 pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
+    // Not that it knows no section of ours; what the verifier says, it says as a warning.
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| eprint!("{text}"))));
     let mut open =
         ObjectBuilder::default().open_memory(OBJECT).map_err(DatapathError::bpf("open the BPF object"))?;
     size_maps(&mut open, options)?;
@@ -48,21 +54,26 @@ pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
         .map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))
 }
 
-fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {
-    let settings = Settings {
+/// What the programs know from the start.
+pub(crate) fn settings(options: &DatapathOptions) -> Settings {
+    Settings {
         queues: options.queues,
         frame_payload: options.frame_payload,
         shared_ring: options.max_ports,
         reserved: 0,
-    };
+    }
+}
+
+fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {
+    let settings = settings(options);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
-            "ports" | "counters" => options.max_ports,
+            "ports" | "counters" | "hinted" => options.max_ports,
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
-            _ if name.ends_with(".rodata") => {
+            _ if hints::is_constants(map.name()) => {
                 let bytes = settings.to_bytes();
                 map.set_initial_value(&bytes).map_err(DatapathError::bpf("set the programs' constants"))?;
                 continue;
@@ -78,6 +89,14 @@ fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), Dat
 pub(crate) fn map(object: &Object, name: &'static str) -> Result<MapHandle, DatapathError> {
     let map = object.maps().find(|map| map.name() == name).ok_or(DatapathError::Object { what: name })?;
     MapHandle::try_from(&map).map_err(DatapathError::bpf("take a BPF map's handle"))
+}
+
+/// A handle of its own on each map that other objects may share: all but the constants.
+pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(OsString, MapHandle)>, DatapathError> {
+    let maps = object.maps().filter(|map| !hints::is_constants(map.name()));
+    maps.map(|map| Ok((map.name().to_owned(), MapHandle::try_from(&map)?)))
+        .collect::<libbpf_rs::Result<_>>()
+        .map_err(DatapathError::bpf("take a BPF map's handle"))
 }
 
 /// A descriptor of its own on one program of the object.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use forebay_lab::experiment::{adjustable, memory, starvation, thousand, threshold};
+use forebay_lab::experiment::{adjustable, hints, memory, starvation, thousand, threshold};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -37,6 +37,8 @@ enum Command {
     Starvation(starvation::Options),
     /// What saturated ports hold, beside the formula, and what is left for a quiet one
     Threshold(threshold::Options),
+    /// Hints in layouts that differ and change under load, each hash held against its packet
+    Hints(hints::Options),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -54,6 +56,7 @@ impl Cli {
             Command::Adjustable(options) => experiment(|| adjustable::run(&options)),
             Command::Starvation(options) => experiment(|| starvation::run(&options)),
             Command::Threshold(options) => experiment(|| threshold::run(&options)),
+            Command::Hints(options) => experiment(|| hints::run(&options)),
             Command::Clean => clean_up(),
         }
     }

@@ -12,6 +12,7 @@
 
 mod bucket;
 mod deficit;
+mod histogram;
 mod lane;
 mod nanos;
 mod pace;
@@ -21,6 +22,7 @@ mod turn;
 
 pub use bucket::TokenBucket;
 pub use deficit::Deficit;
+pub use histogram::Buckets;
 pub use lane::{Lane, LaneChoice};
 pub use nanos::Nanos;
 pub use pace::{Pace, Served};

@@ -2,8 +2,10 @@
 //! worker ever takes it.
 
 mod attach;
+mod capture;
 mod direct;
 mod fdb;
+mod hints;
 mod housekeeper;
 mod lanes;
 mod modes;
@@ -42,6 +44,7 @@ use crate::topology::Topology;
 pub(crate) use housekeeper::Housekeeper;
 pub(crate) use workers::{WorkerHandle, hand_out};
 
+use hints::LayoutBook;
 use port::{Port, Retired, Ring};
 use rxq::{RefillSettings, Rxq};
 
@@ -71,6 +74,7 @@ pub(crate) struct Control {
     next_id: u32,
     retired: Retired,
     max_ports: u32,
+    layouts: LayoutBook,
     /// The last snapshot.
     occupancy: Option<PoolOccupancy>,
     /// What workers had done when their numbers were cleared.
@@ -86,6 +90,7 @@ impl Control {
         datapath: Datapath,
         workers: Vec<WorkerHandle>,
     ) -> Result<Self, SwitchError> {
+        let workers_count = workers.len();
         let mut control = Self {
             shared,
             datapath,
@@ -104,9 +109,11 @@ impl Control {
             next_id: 0,
             retired: Retired::default(),
             max_ports: config.switch.max_ports,
+            layouts: LayoutBook::new(workers_count),
             occupancy: None,
             workers_cleared: WorkersShow::default(),
         };
+        control.publish_layouts();
         control.apply_policy();
         control.eswitch_set(EswitchSet { spool_mode: Some(config.switch.spool_mode) })?;
         Ok(control)

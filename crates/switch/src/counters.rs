@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_control::stats::BATCH_SIZES;
 use forebay_control::{DropReason, Drops, PortCounters};
+use forebay_policy::Buckets;
 
 /// A number with one writer.
 #[derive(Debug, Default)]
@@ -65,6 +66,56 @@ impl PortCell {
     }
 }
 
+/// How long one worker's packets of one port had been under way when it was decided where they go.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct LatencyCell {
+    pub(crate) buckets: [Counter; Buckets::COUNT],
+    /// Packets that arrived after they were decided about: the device's clock is not ours.
+    pub(crate) from_the_future: Counter,
+}
+
+impl LatencyCell {
+    /// Counts a packet that arrived at `arrived`, by the clock that says `now`.
+    #[inline]
+    pub(crate) fn observe(&self, arrived: u64, now: u64) {
+        match now.checked_sub(arrived) {
+            Some(ns) => self.buckets[Buckets::of(ns)].add(1),
+            None => self.from_the_future.add(1),
+        }
+    }
+}
+
+/// One port's, one for each worker.
+#[derive(Debug)]
+pub(crate) struct LatencyCells(Box<[LatencyCell]>);
+
+impl LatencyCells {
+    pub(crate) fn new(workers: usize) -> Self {
+        let cell = || LatencyCell {
+            buckets: std::array::from_fn(|_| Counter::default()),
+            from_the_future: Counter::default(),
+        };
+        Self((0..workers).map(|_| cell()).collect())
+    }
+
+    /// The cell that worker `worker` writes.
+    #[inline]
+    pub(crate) fn of(&self, worker: usize) -> &LatencyCell {
+        &self.0[worker]
+    }
+
+    /// What all workers counted, by bucket.
+    pub(crate) fn counts(&self) -> Vec<u64> {
+        (0..Buckets::COUNT).map(|bucket| self.0.iter().map(|cell| cell.buckets[bucket].get()).sum()).collect()
+    }
+
+    /// Packets that seemed to arrive after they were decided about.
+    pub(crate) fn ahead_of_us(&self) -> u64 {
+        self.0.iter().map(|cell| cell.from_the_future.get()).sum()
+    }
+}
+
 /// One port's cells, one for each worker.
 #[derive(Debug)]
 pub(crate) struct PortCells(Box<[PortCell]>);
@@ -113,6 +164,9 @@ pub(crate) struct WorkerCell {
     pub(crate) busy_ns: Counter,
     /// Packets in a shared ring that nobody knows the source of.
     pub(crate) strays: Counter,
+    /// Packets whose layout's id was given out once and means nothing any more, and such whose id never was.
+    pub(crate) stale_layouts: Counter,
+    pub(crate) unknown_layouts: Counter,
 }
 
 impl WorkerCell {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod capture;
 mod collector;
 mod control;
 mod counters;
@@ -15,6 +16,7 @@ mod error;
 mod fdb;
 mod flood;
 mod generation;
+mod layouts;
 mod shared;
 mod switch;
 mod topology;

@@ -9,11 +9,13 @@ use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::Fdb;
 use crate::flood::FloodLimit;
+use crate::layouts::Layouts;
 use crate::topology::Topology;
 
 /// Shared state; everything in it is read without a lock.
 pub(crate) struct Shared {
     pub(crate) topology: Arc<ArcSwap<Topology>>,
+    pub(crate) layouts: Arc<ArcSwap<Layouts>>,
     pub(crate) fdb: Fdb,
     pub(crate) flood: FloodLimit,
     pub(crate) workers: Box<[WorkerCell]>,

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use forebay_control::capture::{Capture, CaptureSelect};
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use forebay_control::hints::{HintsSet, HintsShow};
 use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
 use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
-use forebay_control::stats::{StatsShow, WorkersShow};
+use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl};
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_kernel::{Datapath, DatapathOptions};
@@ -86,6 +88,7 @@ fn shared(config: &Config, workers: u32) -> Result<Shared, SwitchError> {
     };
     Ok(Shared {
         topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
+        layouts: Arc::default(),
         fdb: Fdb::new(limits, seed()),
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
         attention: Attention::new()?,
@@ -174,6 +177,10 @@ impl SwitchControl for Switch {
         self.control().workers()
     }
 
+    fn latency(&self) -> LatencyShow {
+        self.control().latency()
+    }
+
     fn workers_clear(&self) -> WorkersShow {
         self.control().workers_clear()
     }
@@ -200,6 +207,18 @@ impl SwitchControl for Switch {
 
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
         self.control().rxq_set_collector(change)
+    }
+
+    fn hints(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {
+        self.control().hints_show(port)
+    }
+
+    fn hints_set(&self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError> {
+        self.control().hints_set(name, change)
+    }
+
+    fn capture(&self, name: &str, select: CaptureSelect) -> Result<Box<dyn Capture>, ApiError> {
+        self.control().capture(name, select)
     }
 
     fn occupancy_snapshot(&self) -> PoolOccupancy {

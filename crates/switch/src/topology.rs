@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_control::PortId;
 use forebay_control::vlan::VlanMode;
 
-use crate::counters::PortCells;
+use crate::counters::{LatencyCells, PortCells};
 use crate::vlan::PortVlans;
 
 /// One port in a snapshot.
@@ -24,6 +24,8 @@ pub(crate) struct PortEntry {
     /// Packets may come in with their L4 checksum unfinished (XDP on a virtual netdev).
     pub(crate) completes_checksums: bool,
     pub(crate) cells: Arc<PortCells>,
+    /// Where its packets' hints may tell when they arrived.
+    pub(crate) latency: Option<Arc<LatencyCells>>,
 }
 
 /// All ports at one moment, with the lists that flooding walks.
@@ -108,6 +110,7 @@ pub(crate) mod tests {
             takes_joints: true,
             completes_checksums: false,
             cells: Arc::new(PortCells::new(1)),
+            latency: None,
         }
     }
 

@@ -81,7 +81,8 @@ impl PortVlans {
     }
 }
 
-fn tag_bytes(tci: u16) -> [u8; 4] {
+/// A tag as it lies in a packet.
+pub(crate) fn tag_bytes(tci: u16) -> [u8; 4] {
     let [high, low] = tci.to_be_bytes();
     [TPID[0], TPID[1], high, low]
 }

@@ -13,6 +13,7 @@
 //!
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
 
+mod below;
 mod channel;
 mod classify;
 mod command;
@@ -36,6 +37,7 @@ use forebay_xsk::Transmitter;
 
 use crate::SwitchError;
 use crate::flood::FloodBucket;
+use crate::layouts::Layouts;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
@@ -43,6 +45,7 @@ pub(crate) use channel::{COLLECTORS, Channel, Feed, Member, Slot, SuppliedBy, Su
 pub(crate) use command::{Command, Commander, Emptied};
 pub(crate) use reclaim::Drain;
 
+use below::Below;
 use classify::Classified;
 use decide::Verdict;
 use join::JointRun;
@@ -64,6 +67,7 @@ pub(crate) struct Worker {
     index: usize,
     shared: Arc<Shared>,
     topology: Cache<Arc<arc_swap::ArcSwap<Topology>>, Arc<Topology>>,
+    layouts: Cache<Arc<arc_swap::ArcSwap<Layouts>>, Arc<Layouts>>,
     channels: Vec<Option<Box<Channel>>>,
     /// Those that all ports share.
     shared_rings: Vec<Slot>,
@@ -72,6 +76,7 @@ pub(crate) struct Worker {
     ready: Ready,
     transmitter: Transmitter,
     burst: Burst,
+    below: Vec<Below>,
     stretches: Vec<Stretch>,
     classified: Vec<Classified>,
     verdicts: Vec<Verdict>,
@@ -92,6 +97,7 @@ impl Worker {
         let worker = Self {
             index,
             topology: Cache::new(Arc::clone(&shared.topology)),
+            layouts: Cache::new(Arc::clone(&shared.layouts)),
             channels: std::iter::repeat_with(|| None).take(slots).collect(),
             shared_rings: Vec::with_capacity(COLLECTORS),
             members: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
@@ -99,6 +105,7 @@ impl Worker {
             ready,
             transmitter,
             burst: Burst::new(BUDGET),
+            below: Vec::with_capacity(BUDGET),
             stretches: Vec::with_capacity(BUDGET),
             classified: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),
@@ -152,7 +159,7 @@ impl Worker {
         let standing = self.receive(&mut channel);
         let arena = channel.ring.arena();
         self.classify(arena, &topology);
-        self.decide(&topology, now);
+        self.decide(arena, &topology, now);
         self.transmit(arena, &topology);
         self.complete(&channel);
         let packets = self.burst.len();

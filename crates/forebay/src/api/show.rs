@@ -7,7 +7,7 @@ use axum::response::IntoResponse;
 use forebay_control::ApiError;
 use forebay_control::doctor::DoctorReport;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
-use forebay_control::stats::{StatsShow, WorkersShow};
+use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 
 use super::extract::Body;
 use super::rxq::nothing;
@@ -27,6 +27,14 @@ pub(super) async fn stats(State(api): Shared) -> Answer<StatsShow> {
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn workers(State(api): Shared) -> Answer<WorkersShow> {
     Ok(Json(api.ask(|switch| switch.workers()).await?))
+}
+
+/// How long packets with hints had been under way when it was decided where they go
+#[utoipa::path(get, operation_id = "stats-latency", path = "/v1/stats/latency", tag = "switch", responses(
+    (status = 200, body = LatencyShow, description = "Quantiles and histogram of each port with hints"),
+    (status = "default", body = ApiError, description = "Refused")))]
+pub(super) async fn latency(State(api): Shared) -> Answer<LatencyShow> {
+    Ok(Json(api.ask(|switch| switch.latency()).await?))
 }
 
 /// Count what workers do anew

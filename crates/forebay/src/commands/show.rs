@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::port::PortShow;
-use forebay_control::stats::{StatsShow, WorkersShow};
+use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use hyper::Method;
 
 use super::{Failure, Outcome};
@@ -22,6 +22,11 @@ pub(super) fn stats(client: &Client, args: &StatsArgs) -> Outcome {
         Some(name) => port_stats(client, name, args.json),
         None if args.check => check(client, args.json),
         None if args.workers => workers(client, args),
+        None if args.latency => {
+            let latency: LatencyShow = client.get("/v1/stats/latency")?;
+            print_as(args.json.json, &latency, table::latency);
+            Ok(())
+        }
         None => {
             let stats: StatsShow = client.get("/v1/stats")?;
             print_as(args.json.json, &stats, table::stats);

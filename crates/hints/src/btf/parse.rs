@@ -65,10 +65,9 @@ impl Btf {
     /// # Errors
     /// When it is no object file, has no BTF, or that is wrong.
     pub fn of_object(object: &[u8]) -> Result<Btf, BtfError> {
-        let unreadable = |error: object::Error| BtfError::Object { why: error.to_string() };
-        let file = object::File::parse(object).map_err(unreadable)?;
+        let file = object::File::parse(object).map_err(BtfError::unreadable)?;
         let section = file.section_by_name(SECTION).ok_or(BtfError::NoSection)?;
-        Btf::parse(section.data().map_err(unreadable)?)
+        Btf::parse(section.data().map_err(BtfError::unreadable)?)
     }
 
     /// Reads BTF as the kernel and ELF's `.BTF` section have it.

@@ -1,13 +1,14 @@
 //! Experiments: what sharing one pool costs and what it is worth, measured on this machine beside published figures.
 //!
 //! Each is a command of the lab with a report of its own: `thousand` ports on one pool, `memory` of a port over depths
-//! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, and the
-//! `threshold` that keeps it from happening.
+//! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, the
+//! `threshold` that keeps it from happening, and `hints` in layouts that change.
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
 
 pub mod adjustable;
+pub mod hints;
 pub mod memory;
 mod published;
 mod report;

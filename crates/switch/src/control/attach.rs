@@ -8,14 +8,13 @@ use forebay_control::{ApiError, ErrorCode};
 use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_kernel::{Datapath, DatapathError, NetdevLink, program_name};
 
+use super::hints;
 use super::port::Port;
 
 /// What was found out about a netdev that is to become a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fitting {
     pub(super) kind: AttachKind,
-    /// The driver tells a VLAN tag that it took off the packet.
-    pub(super) tag_hint: bool,
     /// Packets may come in with unfinished checksums, which the program cannot see.
     pub(super) completes_checksums: bool,
 }
@@ -23,7 +22,7 @@ pub(super) struct Fitting {
 impl Fitting {
     /// As `port` is now.
     pub(super) fn of(port: &Port) -> Self {
-        Self { kind: port.kind, tag_hint: false, completes_checksums: port.completes_checksums }
+        Self { kind: port.kind, completes_checksums: port.completes_checksums }
     }
 }
 
@@ -45,18 +44,21 @@ pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Resu
         Attach::Auto => AttachKind::Xdp,
     };
     if kind == AttachKind::Tcx {
-        return Ok(Fitting { kind, tag_hint: false, completes_checksums: false });
+        return Ok(Fitting { kind, completes_checksums: false });
     }
     refuse_without_xdp(netdev)?;
-    let tag_hint = netdev_genl::xdp_features(netdev.ifindex).is_ok_and(|found| found.rx_metadata.vlan_tag);
-    Ok(Fitting { kind, tag_hint, completes_checksums: virtual_only })
+    Ok(Fitting { kind, completes_checksums: virtual_only })
 }
 
-/// Attaches the program that `fitting` says.
-pub(super) fn attach(datapath: &Datapath, netdev: &Link, fitting: Fitting) -> Result<NetdevLink, ApiError> {
-    let attached = match fitting.kind {
+/// Attaches the program that `port` is to have.
+pub(super) fn attach(datapath: &Datapath, netdev: &Link, port: &Port) -> Result<NetdevLink, ApiError> {
+    hints::tell_collector(datapath, port)?;
+    let attached = match port.kind {
         AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex),
-        AttachKind::Xdp => datapath.attach_xdp(netdev.ifindex, fitting.tag_hint),
+        AttachKind::Xdp => {
+            let program = hints::xdp_program(datapath, netdev.ifindex, &port.hints)?;
+            datapath.attach_xdp(netdev.ifindex, &program)
+        }
     };
     attached.map_err(|error| refused(&error).with_value(&netdev.name))
 }

@@ -159,7 +159,7 @@ impl Control {
         // Both programs are there for a moment.
         port.completes_checksums |= fitting.completes_checksums;
         self.publish();
-        self.attach_again(id, fitting, fitting.kind != old_kind)?;
+        self.attach_again(id, fitting.kind != old_kind)?;
         let port = self.port_mut(id);
         port.completes_checksums = fitting.completes_checksums;
         Ok(())
@@ -182,10 +182,11 @@ impl Control {
     }
 
     /// Shows the kernel programs where the port's rings are now; the new program comes before the old one goes.
-    fn attach_again(&mut self, id: PortId, fitting: Fitting, other_program: bool) -> Result<(), ApiError> {
+    fn attach_again(&mut self, id: PortId, other_program: bool) -> Result<(), ApiError> {
         let Some(attachment) = &self.ports[&id].attachment else { return Ok(()) };
         let (ifindex, netdev) = (attachment.ifindex, attachment.netdev.clone());
-        let link = other_program.then(|| attach::attach(&self.datapath, &netdev, fitting)).transpose()?;
+        let port = &self.ports[&id];
+        let link = other_program.then(|| attach::attach(&self.datapath, &netdev, port)).transpose()?;
         self.datapath.set_port(ifindex, self.config_of(id)).map_err(|error| attach::refused(&error))?;
         let port = self.port_mut(id);
         if let (Some(link), Some(attachment)) = (link, &mut port.attachment) {

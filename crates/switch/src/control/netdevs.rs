@@ -94,7 +94,7 @@ impl Control {
         }
         self.publish();
         self.retire_replaced(leaving);
-        self.attach(id, netdev, fitting)
+        self.attach(id, netdev)
     }
 
     /// A netdev is no longer there: deleted, or in another namespace.

@@ -10,9 +10,10 @@ use forebay_kernel::{Bank, KernelCounters, NetdevLink, RingAccount};
 use forebay_policy::{LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
+use super::hints::Hints;
 use super::rxq::Rxq;
 use super::share::Share;
-use crate::counters::{PortCells, RingGauge};
+use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::generation::{Stock, SupplyGauge};
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
@@ -70,11 +71,14 @@ pub(super) struct Port {
     /// Memory of its own, while it is bound directly and does not draw on the pool.
     pub(super) stock: Option<Stock>,
     pub(super) cells: Arc<PortCells>,
+    /// Once it had hints.
+    pub(super) latency: Option<Arc<LatencyCells>>,
     /// What the kernel had counted for this id before this port.
     pub(super) baseline: KernelCounters,
     pub(super) loss: CollectorLoss,
     pub(super) share: Share,
     pub(super) rxq: Rxq,
+    pub(super) hints: Hints,
     pub(super) lane: LaneChoice,
 }
 
@@ -94,6 +98,7 @@ impl Port {
             takes_joints: netdev.is_some_and(|netdev| !netdev.has_parent_device),
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
+            latency: self.latency.clone(),
         }
     }
 

@@ -14,6 +14,7 @@ use forebay_policy::{Lane, LaneChoice};
 use forebay_xsk::{Statistics, XskError};
 
 use super::attach::{self, Fitting};
+use super::hints::Hints;
 use super::port::{self, Binding, CollectorLoss, Port};
 use super::rings::{self, Opened, Wanted};
 use super::{Control, netdevs, share};
@@ -115,13 +116,13 @@ impl Control {
         for (plan, opened) in plans.into_iter().zip(rings) {
             let Plan { id, spec, netdev, fitting } = plan;
             match self.install(id, spec, fitting, opened) {
-                Ok(()) => waiting.push((id, netdev, fitting)),
+                Ok(()) => waiting.push((id, netdev)),
                 Err(error) => failed.push((id, netdev, error)),
             }
         }
         self.publish();
-        for (id, netdev, fitting) in waiting {
-            match self.attach(id, netdev.clone(), fitting) {
+        for (id, netdev) in waiting {
+            match self.attach(id, netdev.clone()) {
                 Ok(()) => added.push(id),
                 Err(error) => failed.push((id, netdev, error)),
             }
@@ -169,10 +170,12 @@ impl Control {
             past_drops: Statistics::default(),
             stock: None,
             cells: Arc::new(PortCells::new(self.workers.len())),
+            latency: None,
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
             share: share::DEFAULT,
             rxq: self.rxq,
+            hints: Hints::default(),
             lane: LaneChoice::default(),
         };
         self.enrol(&port);
@@ -183,7 +186,7 @@ impl Control {
     }
 
     /// Puts the program on `netdev` and lets its packets in. Workers must have been shown what `fitting` says.
-    pub(super) fn attach(&mut self, id: PortId, netdev: Link, fitting: Fitting) -> Result<(), ApiError> {
+    pub(super) fn attach(&mut self, id: PortId, netdev: Link) -> Result<(), ApiError> {
         if self.ports[&id].binding == Binding::Direct {
             let rings = self.open_directly(id, &netdev)?;
             self.port_mut(id).rings = rings;
@@ -191,7 +194,7 @@ impl Control {
         self.datapath
             .set_port(netdev.ifindex, self.config_of(id))
             .map_err(|error| attach::refused(&error))?;
-        let link = attach::attach(&self.datapath, &netdev, fitting)
+        let link = attach::attach(&self.datapath, &netdev, &self.ports[&id])
             .inspect_err(|_| self.datapath.clear_port(netdev.ifindex))?;
         self.ids_by_ifindex.insert(netdev.ifindex, id);
         let port = self.port_mut(id);
@@ -251,6 +254,7 @@ impl Control {
         self.dismiss(leaving.iter().map(|port| port.id));
         for mut port in leaving {
             self.shared.fdb.flush(Flush { port: Some(port.id.0), vid: None, with_static: true });
+            self.leave_layout(&port.hints);
             self.retired += self.settle(&mut port);
         }
     }

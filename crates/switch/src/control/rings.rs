@@ -122,7 +122,8 @@ impl Control {
     /// Tells all workers of the port, so that they count its packets whichever ring these come through.
     pub(super) fn enrol(&self, port: &Port) {
         for worker in &self.workers {
-            let member = Member { cells: Arc::clone(&port.cells), flood: self.shared.flood.port_bucket() };
+            let member =
+                Member { cells: Arc::clone(&port.cells), flood: self.shared.flood.port_bucket(), tap: None };
             worker.send(Command::AddMember(port.id, Box::new(member)));
         }
     }

@@ -9,6 +9,7 @@ use forebay_pool::Magazine;
 use forebay_xsk::{FillRing, PortSocket, RxRing};
 
 use super::reclaim::Drain;
+use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
 use crate::flood::FloodBucket;
 
@@ -83,4 +84,6 @@ impl Channel {
 pub(crate) struct Member {
     pub(crate) cells: Arc<PortCells>,
     pub(crate) flood: FloodBucket,
+    /// Where its packets are copied to while somebody captures them.
+    pub(crate) tap: Option<Box<Tap>>,
 }

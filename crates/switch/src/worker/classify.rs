@@ -5,10 +5,12 @@ use std::ops::Range;
 use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
 use forebay_wire::{Completion, Tag};
+use forebay_xsk::TagEdit;
 
 use super::Worker;
 use super::receive::Stretch;
 use crate::topology::{PortEntry, Topology};
+use crate::vlan::{PortVlans, tag_bytes};
 
 /// What the later verbs need of a packet, or why it goes no further.
 pub(super) type Classified = Result<Headers, DropReason>;
@@ -21,6 +23,29 @@ pub(super) struct Headers {
     pub(super) src: u64,
     pub(super) vid: u16,
     pub(super) tag: Option<Tag>,
+    /// The tag is not in the packet: the device took it off, and a hint tells it.
+    pub(super) tag_is_out: bool,
+}
+
+impl Headers {
+    /// How the packet leaves through `vlans`.
+    #[inline]
+    pub(super) fn egress(&self, vlans: &PortVlans) -> TagEdit {
+        let edit = vlans.egress(self.vid, self.tag);
+        match self.tag.filter(|_| self.tag_is_out) {
+            Some(tag) => edit_outside(edit, tag),
+            None => edit,
+        }
+    }
+}
+
+/// What `edit` means for a tag that is not in the packet.
+fn edit_outside(edit: TagEdit, tag: Tag) -> TagEdit {
+    match edit {
+        TagEdit::Keep => TagEdit::Push(tag_bytes(tag.tci())),
+        TagEdit::Replace(bytes) | TagEdit::Push(bytes) => TagEdit::Push(bytes),
+        TagEdit::Pop => TagEdit::Keep,
+    }
 }
 
 impl Worker {
@@ -32,7 +57,7 @@ impl Worker {
             let port = port.and_then(|id| topology.port(id));
             for index in packets.clone() {
                 let classified = match port {
-                    Some(port) => headers(arena, self.burst.packet(index), port),
+                    Some(port) => headers(arena, self.burst.packet(index), self.below[index].tag, port),
                     None => Err(DropReason::PortDown),
                 };
                 self.classified.push(classified);
@@ -56,12 +81,14 @@ impl Worker {
 }
 
 #[inline]
-fn headers(arena: &Arena, packet: &[Segment], port: &PortEntry) -> Classified {
+fn headers(arena: &Arena, packet: &[Segment], outside: Option<Tag>, port: &PortEntry) -> Classified {
     let first = &packet[0];
     let bytes = arena.bytes(&first.frame, first.offset, first.len);
     let frame = forebay_wire::frame(bytes).map_err(|_| DropReason::BadFrame)?;
-    let vid = port.vlans.ingress(frame.tag).ok_or(DropReason::VlanNotAllowed)?;
-    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag: frame.tag })
+    let tag = outside.or(frame.tag);
+    let vid = port.vlans.ingress(tag).ok_or(DropReason::VlanNotAllowed)?;
+    let tag_is_out = outside.is_some();
+    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out })
 }
 
 fn complete_checksum(arena: &Arena, packet: &mut [Segment]) -> Completion {
@@ -71,4 +98,50 @@ fn complete_checksum(arena: &Arena, packet: &mut [Segment]) -> Completion {
         *fragment = arena.bytes_mut(&mut segment.frame, segment.offset, segment.len);
     }
     forebay_wire::complete_checksum(&mut fragments[..used])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a packet with `tag` looks like behind its addresses once `edit` is done to it.
+    fn edited(tag: Option<[u8; 4]>, edit: TagEdit) -> Vec<[u8; 4]> {
+        let mut tags: Vec<[u8; 4]> = tag.into_iter().collect();
+        match edit {
+            TagEdit::Keep => {}
+            TagEdit::Push(bytes) => tags.insert(0, bytes),
+            TagEdit::Replace(bytes) => tags[0] = bytes,
+            TagEdit::Pop => drop(tags.remove(0)),
+        }
+        tags
+    }
+
+    #[test]
+    fn a_tag_that_is_told_leaves_as_one_in_the_packet_does() {
+        let modes =
+            ["all", "access:10", "access:20", "trunk:10,20", "trunk:20,native:10", "trunk:10,native:1"];
+        let vlans: Vec<PortVlans> =
+            modes.iter().map(|mode| PortVlans::new(&mode.parse().expect("a VLAN mode"))).collect();
+        let mut compared = 0;
+        for tci in [0, 10, 20, 0xe00a, 0x6000] {
+            let tag = Tag::from_tci(tci);
+            for input in &vlans {
+                let Some(vid) = input.ingress(Some(tag)) else { continue };
+                for output in vlans.iter().filter(|output| output.carries(vid)) {
+                    let headers = |tag_is_out| Headers {
+                        input: PortId(0),
+                        dst: 0,
+                        src: 0,
+                        vid,
+                        tag: Some(tag),
+                        tag_is_out,
+                    };
+                    let inside = edited(Some(tag_bytes(tag.tci())), headers(false).egress(output));
+                    assert_eq!(inside, edited(None, headers(true).egress(output)), "{tci:x}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 20, "{compared}");
+    }
 }

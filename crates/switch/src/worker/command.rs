@@ -8,6 +8,8 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use forebay_control::PortId;
 use forebay_policy::Refill;
 
+use crate::capture::Tap;
+
 use super::{Channel, Feed, Member, Slot, SuppliedBy, Supply, Worker};
 
 /// One request. Where there is an answer, it comes when the request is done.
@@ -16,6 +18,8 @@ pub(crate) enum Command {
     AddMember(PortId, Box<Member>),
     /// Forget the port. Nothing may deliver packets of it any more.
     RemoveMember(PortId, Sender<()>),
+    /// Copy the port's packets from now on.
+    SetTap(PortId, Box<Tap>),
     /// Post frames to a collector's queue from now on.
     AddSupply(u8, Box<Supply>),
     /// Stop that, once all rings there are retired. What lies in the fill ring stays there.
@@ -98,6 +102,11 @@ impl Worker {
                 Command::RemoveMember(port, answer) => {
                     self.remove_member(port);
                     let _ = answer.send(());
+                }
+                Command::SetTap(port, tap) => {
+                    if let Some(member) = &mut self.members[usize::from(port.0)] {
+                        member.tap = Some(tap);
+                    }
                 }
                 Command::AddSupply(number, supply) => self.add_supply(number, supply),
                 Command::RemoveSupply(number, answer) => {

@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use forebay_control::stats::Lookups;
 use forebay_control::{DropReason, PortId};
+use forebay_hints::Hint;
 use forebay_policy::Nanos;
+use forebay_pool::Arena;
 use forebay_wire::mac;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::classify::Headers;
 use super::receive::Stretch;
@@ -26,7 +29,7 @@ pub(super) enum Verdict {
 
 impl Worker {
     /// A verdict for each packet of the burst.
-    pub(super) fn decide(&mut self, topology: &Topology, now: Nanos) {
+    pub(super) fn decide(&mut self, arena: &Arena, topology: &Topology, now: Nanos) {
         self.verdicts.clear();
         for index in 0..self.stretches.len() {
             let Stretch { port, packets } = self.stretches[index].clone();
@@ -34,7 +37,7 @@ impl Worker {
             let member = port.and_then(|port| self.members[usize::from(port.id.0)].take());
             match (port, member) {
                 (Some(port), Some(mut member)) => {
-                    self.decide_for(topology, port, &mut member, packets, now);
+                    self.decide_for(arena, topology, port, &mut member, packets, now);
                     self.members[usize::from(port.id.0)] = Some(member);
                 }
                 _ => {
@@ -47,6 +50,7 @@ impl Worker {
 
     fn decide_for(
         &mut self,
+        arena: &Arena,
         topology: &Topology,
         port: &PortEntry,
         member: &mut Member,
@@ -54,7 +58,7 @@ impl Worker {
         now: Nanos,
     ) {
         let (now_s, mut not_learned, mut lookups) = (now.seconds(), 0, Lookups::default());
-        for index in packets {
+        for index in packets.clone() {
             let verdict = match self.classified[index] {
                 Ok(headers) => {
                     not_learned += u64::from(!self.learn(port, headers, now_s));
@@ -63,6 +67,22 @@ impl Worker {
                 Err(reason) => Verdict::Drop(reason),
             };
             self.verdicts.push(verdict);
+        }
+        if let Some(tap) = &mut member.tap {
+            let at = clock_ns(ClockId::Realtime);
+            for index in packets.clone() {
+                tap.take(arena, self.burst.packet(index), self.below[index].hints, at);
+            }
+            // Its memory is given back here, once a capture.
+            if tap.is_abandoned() {
+                member.tap = None;
+            }
+        }
+        if let Some(cells) = &port.latency {
+            // What programs read, and what a device's clock is kept at by PTP.
+            let (cell, now) = (cells.of(self.index), clock_ns(ClockId::Tai));
+            let arrived = self.below[packets].iter().filter(|below| below.hints.has(Hint::RxTimestamp));
+            arrived.for_each(|below| cell.observe(below.hints.rx_timestamp, now));
         }
         member.cells.of(self.index).not_learned.add(not_learned);
         let cell = self.shared.worker_cell(self.index);
@@ -120,6 +140,11 @@ impl Worker {
             Verdict::Drop(DropReason::FloodLimited)
         }
     }
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    Nanos::from_secs(now.tv_sec.unsigned_abs()).0 + now.tv_nsec.unsigned_abs()
 }
 
 fn forward(input: &PortEntry, output: &PortEntry, vid: u16) -> Verdict {

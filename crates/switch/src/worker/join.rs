@@ -84,7 +84,9 @@ fn run_from(
 
 fn same_way_in(classified: &[Classified], first: usize, index: usize) -> bool {
     match (&classified[first], &classified[index]) {
-        (Ok(a), Ok(b)) => a.input == b.input && a.vid == b.vid && a.tag == b.tag,
+        (Ok(a), Ok(b)) => {
+            a.input == b.input && a.vid == b.vid && a.tag == b.tag && a.tag_is_out == b.tag_is_out
+        }
         _ => false,
     }
 }
@@ -123,7 +125,7 @@ pub(super) fn push<'a>(
     let last = first_bytes(arena, burst.packet(packets.end - 1));
     let mut room = [0; TAG + MAX_HEADER_BYTES];
     let bytes = run.write_header(head, last, &mut room[TAG..]);
-    let edit = to.port.vlans.egress(headers.vid, headers.tag);
+    let edit = headers.egress(&to.port.vlans);
     let header = edit_tag(&mut room, bytes, edit);
     let grown = header.len() as i64 - bytes as i64;
     let described = Joint {

@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use forebay_control::PortId;
-use forebay_kernel::{MARK_BYTES, source_port};
 use forebay_policy::Standing;
-use forebay_pool::{Arena, Segment};
 
 use super::{Channel, Feed, SuppliedBy, Worker};
 
@@ -32,29 +30,23 @@ impl Worker {
         if let SuppliedBy::Own(supply) = &mut channel.supply {
             supply.fill.received(&self.burst);
         }
+        self.look_below(channel.ring.arena());
         self.stretches.clear();
         match channel.feed {
             Feed::Port(port) => {
                 self.stretches.push(Stretch { port: Some(port), packets: 0..self.burst.len() });
             }
-            Feed::Shared => self.find_stretches(channel.ring.arena()),
+            Feed::Shared => self.find_stretches(),
         }
         standing
     }
 
-    fn find_stretches(&mut self, arena: &Arena) {
-        for index in 0..self.burst.len() {
-            let port = source_of(arena, &self.burst.packet(index)[0]);
+    fn find_stretches(&mut self) {
+        for (index, port) in self.below.iter().map(|below| below.port).enumerate() {
             match self.stretches.last_mut() {
                 Some(stretch) if stretch.port == port => stretch.packets.end += 1,
                 _ => self.stretches.push(Stretch { port, packets: index..index + 1 }),
             }
         }
     }
-}
-
-fn source_of(arena: &Arena, first: &Segment) -> Option<PortId> {
-    let offset = first.offset.checked_sub(MARK_BYTES as u16)?;
-    let mark = arena.bytes(&first.frame, offset, MARK_BYTES as u16);
-    source_port(mark.try_into().expect("so many bytes were asked for")).map(PortId)
 }

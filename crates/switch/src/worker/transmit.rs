@@ -77,7 +77,7 @@ impl<'a> Out<'a> {
 
     fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
         if let Some(ifindex) = self.offer(port, 1) {
-            let edit = port.vlans.egress(headers.vid, headers.tag);
+            let edit = headers.egress(&port.vlans);
             self.batch.push(packet, edit, ifindex, token(port, 1));
         }
     }

@@ -1,0 +1,231 @@
+//! Hints under load: ports with different layouts, one of which changes its layout many times a second, and each
+//! packet's hash, as the switch read it, held against the packet.
+
+mod watch;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::{OutputOptions, Report, Setup, Table};
+use crate::Result;
+use crate::dut::counters::{Moved, Reading};
+use crate::dut::{self, Client, Dut};
+use crate::host::{Host, PortKind};
+use crate::lab::Lab;
+use crate::measure::flood::{small_frame, teach};
+use crate::measure::sink::Sink;
+use crate::measure::source::Source;
+use crate::programs::hints::HintsProgram;
+
+pub use watch::{Seen, Watch, count_packets};
+
+/// Senders: two with a layout each, and one that changes between two more.
+const SENDERS: usize = 3;
+const CHANGING: usize = 2;
+const SENDER_CPU: usize = 0;
+/// UDP source ports in turn, so that each packet's hash is not that of the one before.
+const FLOWS: u32 = 1024;
+/// Packets that must have been compared.
+const PACKETS: u64 = 10_000_000;
+/// For captures to end by themselves.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Layouts of other order, other members, other offsets.
+pub const PROGRAMS: [HintsProgram<'static>; 4] = [
+    HintsProgram {
+        name: "plain",
+        members: "FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
+        more: "",
+        present: "",
+        seed: 1,
+    },
+    HintsProgram {
+        name: "large",
+        members: "__u64 mine; FOREBAY_FLOW_MARK; FOREBAY_RX_TIMESTAMP; __u8 more[12]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
+        more: "hints->mine = ~hash; hints->flow_mark = hash + 1; hints->rx_timestamp = 1;",
+        present: " | FOREBAY_HAS_FLOW_MARK | FOREBAY_HAS_RX_TIMESTAMP",
+        seed: 2,
+    },
+    HintsProgram {
+        name: "front",
+        members: "FOREBAY_RX_HASH; __u32 mine[3]; FOREBAY_HINTS_END;",
+        more: "hints->mine[0] = hints->mine[1] = hints->mine[2] = ~hash;",
+        present: "",
+        seed: 3,
+    },
+    HintsProgram {
+        name: "nested",
+        members: "__u32 mine; union { struct { __u16 a, b; }; __u32 c; }; struct { FOREBAY_RX_HASH; }; FOREBAY_RX_PORT; FOREBAY_HINTS_END;",
+        more: "hints->mine = hints->c = ~hash; hints->rx_port = hash;",
+        present: " | FOREBAY_HAS_RX_PORT",
+        seed: 4,
+    },
+];
+
+/// How to measure.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Seconds with one layout a port, and again with one port that changes its layout
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
+    /// Changes a second
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub changes: u32,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: OutputOptions,
+}
+
+/// Measures and reports; false when a hash was wrong, or too few were compared.
+///
+/// # Errors
+/// When the lab can't be made or the switch refuses a program.
+pub fn run(options: &Options) -> Result<bool> {
+    let about = format!(
+        "{SENDERS} XDP ports send 60-byte UDP at full speed. Each has a program of its own that writes hints in a layout \
+         of its own; one of them is replaced {} times a second by one with another layout. `forebay capture` reads every \
+         packet with its hints, and the hash is computed again from the packet.",
+        options.changes
+    );
+    let mut report = Report::begin("hints", "Hints in layouts that differ and change", about);
+    let outcome = measure(options, &mut report);
+    report.conclude(outcome, &options.output)
+}
+
+fn measure(options: &Options, report: &mut Report) -> Result<()> {
+    let mut lab = Lab::new("hints")?;
+    let hosts = lab.hosts(SENDERS + 1, PortKind::VethXdp)?;
+    let Some(mut forebay) = Setup::default().start(&lab, report)? else { return Ok(()) };
+    forebay.add_ports(&dut::ports_of(&hosts))?;
+    let objects = PROGRAMS.iter().map(|program| program.compile(&lab)).collect::<Result<Vec<_>>>()?;
+    let scene = Scene { client: forebay.client(), hosts: &hosts, objects: &objects };
+    for (host, object) in hosts.iter().zip(&objects).take(SENDERS) {
+        scene.load(host, object)?;
+    }
+    let duration = Duration::from_secs(options.seconds);
+    eprintln!("one layout a port");
+    let still = scene.play(duration, None)?;
+    eprintln!("one port changes its layout");
+    let changing = scene.play(duration, Some(options.changes))?;
+    fill(report, [("one layout a port", &still), ("one port changes", &changing)]);
+    Ok(())
+}
+
+struct Scene<'a> {
+    client: &'a Client,
+    hosts: &'a [Host],
+    objects: &'a [PathBuf],
+}
+
+/// What one part showed.
+struct Outcome {
+    seen: Vec<Seen>,
+    changes: u64,
+    /// The switch's counters.
+    moved: Moved,
+    senders: Vec<String>,
+    stale: u64,
+}
+
+impl Scene<'_> {
+    fn load(&self, host: &Host, object: &std::path::Path) -> Result<()> {
+        let object = object.to_string_lossy();
+        self.client.ok(&["hints", "set", host.name(), "--program", &object]).map(drop)
+    }
+
+    fn play(&self, duration: Duration, changes: Option<u32>) -> Result<Outcome> {
+        let (senders, target) = (&self.hosts[..SENDERS], &self.hosts[SENDERS]);
+        let _sink = Sink::attach(target.netns(), "eth0")?;
+        teach(target)?;
+        let before = Reading::settled(self.client)?;
+        let seconds = (duration + 2 * MARGIN).as_secs();
+        let watch = |(index, host): (usize, &Host)| {
+            let seeds = if index == CHANGING { vec![3, 4] } else { vec![index as u32 + 1] };
+            Watch::start(self.client, host.name(), seconds, seeds)
+        };
+        let watches = senders.iter().enumerate().map(watch).collect::<Result<Vec<_>>>()?;
+        let start =
+            |host: &Host| Source::start(host.netns(), "eth0", small_frame(host, target), FLOWS, SENDER_CPU);
+        let sources = senders.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let made = self.change(duration, changes)?;
+        sources.into_iter().try_for_each(|source| source.finish().map(drop))?;
+        let seen = watches.into_iter().map(Watch::finish).collect::<Result<Vec<_>>>()?;
+        let moved = Reading::settled(self.client)?.since(&before);
+        let shown: forebay_control::hints::HintsShow = self.client.json(&["hints", "show"])?;
+        let senders = senders.iter().map(|host| host.name().to_owned()).collect();
+        Ok(Outcome {
+            seen,
+            changes: made,
+            moved,
+            senders,
+            stale: shown.stale_packets + shown.unknown_packets,
+        })
+    }
+
+    /// Waits, and meanwhile changes the layout of one port so many times a second.
+    fn change(&self, duration: Duration, changes: Option<u32>) -> Result<u64> {
+        let (began, mut made) = (Instant::now(), 0u64);
+        let Some(changes) = changes else {
+            std::thread::sleep(duration);
+            return Ok(made);
+        };
+        while began.elapsed() < duration {
+            let next = began + Duration::from_secs(1) * made as u32 / changes;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            self.load(&self.hosts[CHANGING], &self.objects[CHANGING + (made as usize + 1) % 2])?;
+            made += 1;
+        }
+        Ok(made)
+    }
+}
+
+fn fill(report: &mut Report, parts: [(&str, &Outcome); 2]) {
+    let columns = [
+        "part",
+        "port",
+        "received",
+        "compared",
+        "wrong",
+        "of no layout of its",
+        "without hints",
+        "missed by the capture",
+        "lost, %",
+    ];
+    let mut table = Table::new("Hashes as the switch read them, beside the packets", columns);
+    for (part, outcome) in parts {
+        for (port, seen) in outcome.senders.iter().zip(&outcome.seen) {
+            let received = outcome.moved.get(port, "rx_packets");
+            let forwarded = outcome.moved.get(port, "forwarded_packets");
+            let lost = 100.0 * (received - forwarded.min(received)) as f64 / received.max(1) as f64;
+            table.row([
+                part.into(),
+                port.as_str().into(),
+                received.into(),
+                seen.compared.into(),
+                seen.wrong.into(),
+                seen.foreign.into(),
+                seen.bare.into(),
+                seen.missed.into(),
+                lost.into(),
+            ]);
+        }
+        let sum = |count: fn(&Seen) -> u64| outcome.seen.iter().map(count).sum::<u64>();
+        let (compared, wrong) =
+            (sum(|seen| seen.compared), sum(|seen| seen.wrong + seen.foreign + seen.bare));
+        report.note(format!(
+            "{part}: {compared} hashes compared, {} changes of layout, {} packets of stale or unknown layouts.",
+            outcome.changes, outcome.stale
+        ));
+        if wrong > 0 || outcome.stale > 0 {
+            report.broken(format!(
+                "{part}: {wrong} packets had a wrong hash or none, {} no layout",
+                outcome.stale
+            ));
+        }
+        let quick = outcome.changes > 0 && compared < PACKETS;
+        if quick {
+            report.note(format!("{part}: fewer than {PACKETS} were compared; give more --seconds"));
+        }
+    }
+    report.table(table);
+}

@@ -1,0 +1,256 @@
+//! Hints of ports: which program writes them, replaced under traffic.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use forebay_control::hints::{HintsLayout, HintsPort, HintsProgram, HintsSet, HintsShow, HintsState};
+use forebay_control::port::AttachKind;
+use forebay_control::stats::{LatencyShow, PortLatency};
+use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_hints::{Layout, LayoutId, program};
+use forebay_kernel::netlink::netdev_genl::{self, RxMetadata};
+use forebay_kernel::{Datapath, HintsOptions, LICENCE, OWN_LAYOUTS, XdpProgram, XdpVariant};
+use forebay_policy::Buckets;
+
+use super::port::Port;
+use super::{Control, attach};
+use crate::counters::LatencyCells;
+use crate::layouts::{KnownLayout, Layouts};
+
+/// Layouts that no program writes any more and that packets in flight may still have; a packet that is overtaken by so
+/// many changes goes without hints.
+const PAST_LAYOUTS: usize = 256;
+
+/// Who writes a port's hints.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Hints {
+    /// Nobody.
+    #[default]
+    Off,
+    /// Our own program.
+    On,
+    /// Somebody else's.
+    Program(Arc<Program>),
+}
+
+/// Somebody else's program, as one port has it.
+#[derive(Debug)]
+pub(super) struct Program {
+    name: String,
+    object: Vec<u8>,
+    id: LayoutId,
+}
+
+/// All layouts, those of our own programs first.
+#[derive(Debug)]
+pub(super) struct LayoutBook {
+    layouts: Layouts,
+    shown: Vec<(LayoutId, Layout)>,
+    past: VecDeque<LayoutId>,
+    workers: usize,
+}
+
+impl LayoutBook {
+    pub(super) fn new(workers: usize) -> Self {
+        let mut book =
+            Self { layouts: Layouts::default(), shown: Vec::new(), past: VecDeque::new(), workers };
+        for number in 0..OWN_LAYOUTS.len() {
+            let id = book.add(Datapath::own_layout(number), true);
+            debug_assert_eq!(id.map(|id| id.0.get()), Some(number as u32 + 1), "the programs' own constants");
+        }
+        book
+    }
+
+    fn add(&mut self, layout: Layout, is_ours: bool) -> Option<LayoutId> {
+        let id = self.layouts.add(KnownLayout::new(&layout, is_ours, self.workers))?;
+        self.shown.push((id, layout));
+        Some(id)
+    }
+
+    /// No program writes it any more.
+    fn leave(&mut self, id: LayoutId) {
+        self.past.push_back(id);
+        if self.past.len() > PAST_LAYOUTS {
+            let oldest = self.past.pop_front().expect("there are many");
+            self.layouts.retire(oldest);
+            self.shown.retain(|(shown, _)| *shown != oldest);
+        }
+    }
+
+    fn show(&self) -> Vec<HintsLayout> {
+        let mut shown = Vec::new();
+        for (id, layout) in &self.shown {
+            let forebay_hints::Found::Known(known) = self.layouts.find_id(id.0.get()) else { continue };
+            let (text, bytes) = (layout.to_string(), layout.bytes());
+            shown.push(HintsLayout { id: id.0.get(), text, bytes, packets: known.packets() });
+        }
+        shown
+    }
+}
+
+impl Control {
+    pub(crate) fn hints_show(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {
+        let wanted = port.map(|name| self.id_of(name)).transpose()?;
+        let ports = self.ports.values().filter(|port| wanted.is_none_or(|id| id == port.id));
+        let ports: Vec<HintsPort> = ports.map(hints_of).collect();
+        let is_shown = |layout: &HintsLayout| {
+            wanted.is_none() || ports.iter().any(|port| port.layout == Some(layout.id))
+        };
+        let layouts = self.layouts.show().into_iter().filter(is_shown).collect();
+        let cells = || (0..self.workers.len()).map(|worker| self.shared.worker_cell(worker));
+        let stale_packets = cells().map(|cell| cell.stale_layouts.get()).sum();
+        let unknown_packets = cells().map(|cell| cell.unknown_layouts.get()).sum();
+        Ok(HintsShow { ports, layouts, stale_packets, unknown_packets })
+    }
+
+    /// Workers learn of a new layout before the first packet comes in it, and forget an old one long after the last.
+    pub(crate) fn hints_set(&mut self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError> {
+        self.generation()?;
+        let id = self.id_of(name)?;
+        let wanted = match (change.enabled, change.program) {
+            (Some(true), None) => Hints::On,
+            (Some(false), None) => Hints::Off,
+            (None, Some(program)) => Hints::Program(self.accept(id, program)?),
+            _ => {
+                let error = ApiError::new(ErrorCode::InvalidValue, "give either `enabled` or `program`");
+                return Err(error.with_field("enabled"));
+            }
+        };
+        if !matches!(wanted, Hints::Off) {
+            let workers = self.workers.len();
+            self.port_mut(id).latency.get_or_insert_with(|| Arc::new(LatencyCells::new(workers)));
+        }
+        self.publish_layouts();
+        self.publish();
+        let before = std::mem::replace(&mut self.port_mut(id).hints, wanted);
+        let changed = self.change_program(id);
+        let gone = match changed {
+            Ok(()) => before,
+            Err(_) => std::mem::replace(&mut self.port_mut(id).hints, before),
+        };
+        self.leave_layout(&gone);
+        changed?;
+        self.hints_show(Some(name))
+    }
+
+    /// How long packets with hints had been under way when it was decided where they go.
+    pub(crate) fn latency(&self) -> LatencyShow {
+        let ports = self.ports.values().filter_map(|port| {
+            let cells = port.latency.as_deref()?;
+            let counts = cells.counts();
+            let quantile = |part| Buckets::quantile(&counts, part).unwrap_or_default();
+            let filled = counts.iter().enumerate().filter(|(_, packets)| **packets > 0);
+            Some(PortLatency {
+                name: port.spec.port_name().to_owned(),
+                packets: counts.iter().sum(),
+                p50_ns: quantile(0.5),
+                p90_ns: quantile(0.9),
+                p99_ns: quantile(0.99),
+                max_ns: quantile(1.0),
+                from_the_future: cells.ahead_of_us(),
+                buckets: filled.map(|(bucket, packets)| (Buckets::longest(bucket), *packets)).collect(),
+            })
+        });
+        LatencyShow { ports: ports.collect() }
+    }
+
+    /// A layout that nobody writes is to be forgotten.
+    pub(super) fn leave_layout(&mut self, hints: &Hints) {
+        if let Hints::Program(program) = hints {
+            self.layouts.leave(program.id);
+            self.publish_layouts();
+        }
+    }
+
+    pub(super) fn publish_layouts(&self) {
+        self.shared.layouts.store(Arc::new(self.layouts.layouts.clone()));
+    }
+
+    /// Checks an object against the contract, and gives its layout an id.
+    fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
+        let HintsProgram { name, object } = program;
+        if self.ports[&id].kind != AttachKind::Xdp {
+            return Err(ApiError::new(ErrorCode::NotSupported, "a tcx port has no XDP program")
+                .with_field("program")
+                .with_value(name)
+                .with_remedy("add the port with --attach xdp, or use our own program: hints set PORT on"));
+        }
+        let layout = program::check(&object.0, LICENCE).map_err(|error| {
+            ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("program").with_value(&name)
+        })?;
+        let id = self.layouts.add(layout, false).ok_or_else(|| {
+            ApiError::new(ErrorCode::Internal, "all ids of layouts are used up")
+                .with_remedy("restart the daemon")
+        })?;
+        Ok(Arc::new(Program { name, object: object.0, id }))
+    }
+
+    /// Gives the port's netdev the program that its hints want, if it is there.
+    fn change_program(&mut self, id: PortId) -> Result<(), ApiError> {
+        let port = &self.ports[&id];
+        tell_collector(&self.datapath, port)?;
+        let Some(attachment) = port.attachment.as_ref().filter(|_| port.kind == AttachKind::Xdp) else {
+            return Ok(());
+        };
+        let program = xdp_program(&self.datapath, attachment.ifindex, &port.hints)?;
+        attachment.link.replace(program.as_fd()).map_err(|error| attach::refused(&error))
+    }
+}
+
+/// Whether the collector writes hints for the port: for one that has no XDP program.
+pub(super) fn tell_collector(datapath: &Datapath, port: &Port) -> Result<(), ApiError> {
+    let is_hinted = port.kind == AttachKind::Tcx && matches!(port.hints, Hints::On);
+    datapath.set_hinted(port.id.0, is_hinted).map_err(|error| attach::refused(&error))
+}
+
+/// The XDP program for a port with such hints on this netdev.
+pub(super) fn xdp_program(datapath: &Datapath, ifindex: u32, hints: &Hints) -> Result<XdpProgram, ApiError> {
+    let driver = driver_hints(ifindex);
+    let variant = match hints {
+        Hints::Program(program) => {
+            let options = HintsOptions { ifindex, layout_id: program.id.0.get() };
+            return datapath.linked_program(&program.object, options).map_err(|error| {
+                ApiError::new(ErrorCode::KernelRefused, error.to_string())
+                    .with_field("program")
+                    .with_value(&program.name)
+                    .with_remedy("the old program was left attached")
+            });
+        }
+        Hints::On if driver != RxMetadata::default() => XdpVariant::Hinted,
+        Hints::On | Hints::Off if driver.vlan_tag => XdpVariant::Bound,
+        Hints::On | Hints::Off => XdpVariant::Plain,
+    };
+    datapath.xdp_program(ifindex, variant).map_err(|error| attach::refused(&error))
+}
+
+fn driver_hints(ifindex: u32) -> RxMetadata {
+    netdev_genl::xdp_features(ifindex).map(|features| features.rx_metadata).unwrap_or_default()
+}
+
+fn hints_of(port: &Port) -> HintsPort {
+    let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
+    let driver = ifindex.map(driver_hints).unwrap_or_default();
+    let is_blind = port.kind == AttachKind::Xdp && ifindex.is_some() && driver == RxMetadata::default();
+    let (state, program, layout) = match &port.hints {
+        Hints::Off => (HintsState::Off, String::new(), None),
+        Hints::On if is_blind => (HintsState::Unsupported, String::new(), None),
+        Hints::On => (HintsState::On, "built-in".to_owned(), Some(own_layout(port.kind))),
+        Hints::Program(program) if port.kind == AttachKind::Tcx => {
+            (HintsState::Unsupported, program.name.clone(), None)
+        }
+        Hints::Program(program) => (HintsState::On, program.name.clone(), Some(program.id.0.get())),
+    };
+    let known =
+        [(driver.hash, "rx_hash"), (driver.timestamp, "rx_timestamp"), (driver.vlan_tag, "rx_vlan_tci")];
+    let driver = known.into_iter().filter(|(has, _)| *has).map(|(_, name)| name.to_owned()).collect();
+    HintsPort { name: port.spec.port_name().to_owned(), state, program, layout, driver }
+}
+
+/// The id of the layout that our own program for such a port writes.
+fn own_layout(kind: AttachKind) -> u32 {
+    match kind {
+        AttachKind::Xdp => 1,
+        AttachKind::Tcx => 2,
+    }
+}

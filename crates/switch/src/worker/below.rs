@@ -1,0 +1,90 @@
+//! What lies below packets: the source port's mark, and hints.
+//!
+//! ```text
+//!   frame │ headroom … │ mark: port id, LAYOUT_MARK │ packet
+//!         │ headroom … │ mark: port id, LAYOUT_MARK │ hints …, layout id │ packet
+//! ```
+
+use std::sync::Arc;
+
+use forebay_control::PortId;
+use forebay_hints::{BELOW_BYTES, Found, Hint, Values, id_of};
+use forebay_kernel::{LAYOUT_MARK, MARK_BYTES, source_port};
+use forebay_pool::{Arena, Segment};
+use forebay_wire::Tag;
+
+use super::Worker;
+use crate::counters::WorkerCell;
+use crate::layouts::KnownLayout;
+
+/// One packet's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Below {
+    /// `None`: nobody marked it, which only a broken program would do.
+    pub(super) port: Option<PortId>,
+    pub(super) hints: Values,
+    /// A VLAN tag that the packet has and that is not in it.
+    pub(super) tag: Option<Tag>,
+}
+
+impl Worker {
+    /// Reads what lies below the burst's packets. Runs of equal ids are looked up once.
+    pub(super) fn look_below(&mut self, arena: &Arena) {
+        let Self { layouts, below, burst, shared, index: worker, .. } = self;
+        let (layouts, cell) = (&**layouts.load(), shared.worker_cell(*worker));
+        below.clear();
+        let (mut id, mut found, mut run) = (LAYOUT_MARK, Found::Unknown, 0u64);
+        for index in 0..burst.len() {
+            let bytes = bytes_below(arena, &burst.packet(index)[0]);
+            let next = id_of(bytes);
+            if next != id {
+                count(id, found, run, cell, *worker);
+                (id, found, run) = (next, layouts.find_id(next), 0);
+            }
+            run += 1;
+            below.push(match found {
+                Found::Known(layout) => Below::hinted(bytes, layout),
+                Found::Stale | Found::Unknown => {
+                    Below { port: mark_at(bytes, BELOW_BYTES), ..Below::default() }
+                }
+            });
+        }
+        count(id, found, run, cell, *worker);
+    }
+}
+
+impl Below {
+    #[inline]
+    fn hinted(bytes: &[u8; BELOW_BYTES], layout: &KnownLayout) -> Self {
+        let hints = layout.plan.read(bytes).values();
+        let is_out = layout.tag_is_out && hints.has(Hint::RxVlanTci);
+        Self {
+            port: mark_at(bytes, BELOW_BYTES - layout.plan.bytes()),
+            tag: is_out.then(|| Tag::from_tci(hints.rx_vlan_tci)),
+            hints,
+        }
+    }
+}
+
+fn count(id: u32, found: Found<&Arc<KnownLayout>>, packets: u64, cell: &WorkerCell, worker: usize) {
+    match found {
+        _ if id == LAYOUT_MARK => {}
+        Found::Known(layout) => layout.packets[worker].add(packets),
+        Found::Stale => cell.stale_layouts.add(packets),
+        Found::Unknown => cell.unknown_layouts.add(packets),
+    }
+}
+
+/// The kernel leaves so many bytes free in each frame; from one that it left fewer in, nothing is read.
+#[inline]
+fn bytes_below<'a>(arena: &'a Arena, first: &'a Segment) -> &'a [u8; BELOW_BYTES] {
+    const NOTHING: [u8; BELOW_BYTES] = [0; BELOW_BYTES];
+    let Some(offset) = first.offset.checked_sub(BELOW_BYTES as u16) else { return &NOTHING };
+    arena.bytes(&first.frame, offset, BELOW_BYTES as u16).try_into().expect("so many bytes were asked for")
+}
+
+/// The port in the mark that ends at byte `end`.
+fn mark_at(bytes: &[u8; BELOW_BYTES], end: usize) -> Option<PortId> {
+    let mark = bytes[..end].last_chunk::<MARK_BYTES>()?;
+    source_port(mark).map(PortId)
+}

@@ -1,0 +1,221 @@
+//! Hints: what is known about packets when they come in, in every layout; and captures, which show them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use forebay_control::hints::{HintsShow, HintsState};
+use forebay_control::stats::LatencyShow;
+use forebay_lab::dut::Client;
+use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
+use forebay_lab::frame::Frame;
+use forebay_lab::packet_io::FrameSocket;
+use forebay_lab::programs::hints::HintsProgram;
+use forebay_lab::programs::ping::Ping;
+use forebay_lab::{Host, PortKind, wait};
+
+use crate::bed::{Bed, with_hints};
+use crate::harness::{Outcome, Subject, Suite};
+use crate::vlan;
+
+const XDP: Subject = Subject::Forebay(PortKind::VethXdp);
+const PACKETS: u16 = 500;
+
+pub fn register(suite: &mut Suite) {
+    suite.on_forebay("with_hints_tagged_hosts_talk", |subject| with_hints(|| vlan::tagged_hosts(subject)));
+    suite.on_forebay("with_hints_a_trunk_tags_its_vlans", |subject| with_hints(|| vlan::trunk(subject)));
+    suite.on_forebay("with_hints_vlans_stay_apart", |subject| {
+        with_hints(|| {
+            vlan::access_ports(subject)?;
+            vlan::not_allowed(subject)?;
+            vlan::same_mac_two_vlans(subject)
+        })
+    });
+    suite.on_forebay("a_port_with_hints_tells_flows_and_arrival", built_in);
+    suite.once("hints_are_those_of_the_packet_whatever_the_layout", layouts);
+    suite.once("hints_are_those_of_the_packet_while_the_layout_changes", changing);
+    suite.once("in_every_spool_mode_hints_are_those_of_the_packet", modes);
+    suite.once("a_program_that_breaks_the_contract_is_refused_and_the_old_one_stays", refused);
+    suite.once("a_capture_ends_at_its_limits", limits);
+}
+
+fn hints(client: &Client) -> Result<HintsShow, Box<dyn std::error::Error>> {
+    Ok(client.json(&["hints", "show"])?)
+}
+
+/// Packets of many flows, to the discard port.
+fn send_flows(from: &Host, to: &Host) -> Outcome {
+    let socket = FrameSocket::open(from)?;
+    for flow in 0..PACKETS {
+        let end = |host: &Host, port| (host.mac(), host.v4().octets(), port);
+        socket.send(&Frame::udp4(end(from, 1024 + flow), end(to, 9), &[0; 18]).build())?;
+    }
+    Ok(())
+}
+
+/// Captures what `send` makes of `port`'s packets, until as many were received as it sends.
+fn seen(
+    client: &Client,
+    port: &str,
+    seeds: &[u32],
+    send: impl FnOnce() -> Outcome,
+) -> Result<Seen, Box<dyn std::error::Error>> {
+    let watch = Watch::start(client, port, 2, seeds.to_vec())?;
+    wait::until("the capture to begin", std::time::Duration::from_secs(5), || watch.has_begun())?;
+    send()?;
+    Ok(watch.finish()?)
+}
+
+fn built_in(subject: Subject) -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+    let client = bed.client();
+    client.ok(&["hints", "set", "h1", "on"])?;
+    let shown = hints(&client)?;
+    let (h1, h2) = (&shown.ports[0], &shown.ports[1]);
+    assert_eq!((h1.state, h1.program.as_str(), h2.state), (HintsState::On, "built-in", HintsState::Off));
+    let (report, counted) = bed.watch(|_| Ping::new(hosts[1].v4()).count(10).from(&hosts[0]))?;
+    assert!(report.is_complete(), "{report:?}");
+    counted.no_drops();
+    let layout = shown.layouts.iter().find(|layout| Some(layout.id) == h1.layout).ok_or("h1's layout")?;
+    assert!(layout.text.contains("rx_hash") && layout.text.contains("rx_timestamp"), "{}", layout.text);
+    let packets = |shown: &HintsShow| {
+        shown.layouts.iter().filter(|shown| shown.id == layout.id).map(|layout| layout.packets).sum::<u64>()
+    };
+    let after = hints(&client)?;
+    assert!(packets(&after) - packets(&shown) >= 10, "{after:?}");
+    assert_eq!((after.unknown_packets, after.stale_packets), (0, 0));
+    let latency: LatencyShow = client.json(&["stats", "--latency"])?;
+    let [port] = &latency.ports[..] else { panic!("{latency:?}") };
+    assert!(port.name == "h1" && port.packets >= 10 && port.from_the_future == 0, "{port:?}");
+    assert!(port.p50_ns > 0 && port.p50_ns <= port.p99_ns && port.p99_ns <= port.max_ns, "{port:?}");
+
+    client.ok(&["hints", "set", "h1", "off"])?;
+    let before = packets(&hints(&client)?);
+    let (report, counted) = bed.watch(|_| Ping::new(hosts[1].v4()).count(10).from(&hosts[0]))?;
+    assert!(report.is_complete(), "{report:?}");
+    counted.no_drops();
+    assert_eq!(packets(&hints(&client)?), before, "nobody writes them any more");
+    Ok(())
+}
+
+fn set(client: &Client, port: &str, object: &Path) -> Outcome {
+    client.ok(&["hints", "set", port, "--program", &object.to_string_lossy()])?;
+    Ok(())
+}
+
+fn layouts() -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(XDP, 2)?;
+    let client = bed.client();
+    let mut ids = BTreeSet::new();
+    for program in &PROGRAMS {
+        set(&client, "h1", &program.compile(&bed.lab)?)?;
+        let seen = seen(&client, "h1", &[program.seed], || send_flows(&hosts[0], &hosts[1]))?;
+        let expected = Seen { compared: PACKETS.into(), by_seed: seen.by_seed, ..Seen::default() };
+        assert_eq!(seen, expected, "{}", program.name);
+        let shown = hints(&client)?;
+        let port = &shown.ports[0];
+        assert_eq!(port.program, format!("{}.bpf.o", program.name));
+        assert!(ids.insert(port.layout), "an id is given out once");
+        let layout =
+            shown.layouts.iter().find(|layout| Some(layout.id) == port.layout).ok_or("the layout")?;
+        assert!(layout.text.contains(program.name) && layout.packets >= u64::from(PACKETS), "{layout:?}");
+    }
+    Ok(())
+}
+
+fn changing() -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(XDP, 2)?;
+    let client = bed.client();
+    let objects = [PROGRAMS[2].compile(&bed.lab)?, PROGRAMS[3].compile(&bed.lab)?];
+    set(&client, "h1", &objects[0])?;
+    let seen = seen(&client, "h1", &[PROGRAMS[2].seed, PROGRAMS[3].seed], || {
+        for round in 1..=6 {
+            send_flows(&hosts[0], &hosts[1])?;
+            set(&client, "h1", &objects[round % 2])?;
+        }
+        Ok(())
+    })?;
+    let expected = Seen { compared: 6 * u64::from(PACKETS), by_seed: seen.by_seed, ..Seen::default() };
+    assert_eq!(seen, expected);
+    assert!(seen.by_seed[3] > 0 && seen.by_seed[4] > 0, "{seen:?}");
+    let shown = hints(&client)?;
+    assert_eq!((shown.unknown_packets, shown.stale_packets), (0, 0), "{shown:?}");
+    Ok(())
+}
+
+fn modes() -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(XDP, 2)?;
+    let client = bed.client();
+    set(&client, "h1", &PROGRAMS[1].compile(&bed.lab)?)?;
+    for mode in ["basic", "none", "spp"] {
+        client.ok(&["eswitch", "set", "spool-mode", mode])?;
+        let (seen, counted) = {
+            let client = client.clone();
+            let (seen, counted) = bed.watch(|_| {
+                seen(&client, "h1", &[PROGRAMS[1].seed], || send_flows(&hosts[0], &hosts[1]))
+                    .map_err(|error| forebay_lab::LabError::output("a capture", error.to_string()))
+            })?;
+            (seen, counted)
+        };
+        counted.no_drops();
+        let expected = Seen { compared: PACKETS.into(), by_seed: seen.by_seed, ..Seen::default() };
+        assert_eq!(seen, expected, "{mode}");
+    }
+    Ok(())
+}
+
+fn refused() -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(XDP, 2)?;
+    let client = bed.client();
+    let good = PROGRAMS[0];
+    set(&client, "h1", &good.compile(&bed.lab)?)?;
+    let refuse = |object: &Path, said: &[&str]| -> Outcome {
+        let finished = client.call(&["hints", "set", "h1", "--program", &object.to_string_lossy()])?;
+        let is_told = said.iter().all(|said| finished.stderr.contains(said));
+        assert!(!finished.status.success() && is_told, "{said:?}: {finished:?}");
+        let shown = hints(&client)?;
+        assert_eq!((shown.ports[0].state, &*shown.ports[0].program), (HintsState::On, "plain.bpf.o"));
+        Ok(())
+    };
+    let beyond = HintsProgram { name: "beyond", more: "packet[4096] = 1;", ..good };
+    refuse(&beyond.compile(&bed.lab)?, &["load the program", "invalid access to packet"])?;
+    let narrow = HintsProgram {
+        name: "narrow",
+        members: "__u16 rx_hash; __u16 pad; __u32 rx_hash_type; FOREBAY_HINTS_END;",
+        ..good
+    };
+    refuse(&narrow.compile(&bed.lab)?, &["`rx_hash` is an unsigned integer of 2 bytes", "4 bytes"])?;
+    let text = bed.lab.path("no.o");
+    std::fs::write(&text, "#!/bin/sh")?;
+    refuse(&text, &["no object file"])?;
+    let seen = seen(&client, "h1", &[good.seed], || send_flows(&hosts[0], &hosts[1]))?;
+    assert_eq!((seen.compared, seen.wrong, seen.bare), (PACKETS.into(), 0, 0), "the old one writes on");
+
+    let (mut bed, _hosts) = Bed::with_hosts(Subject::Forebay(PortKind::VethTcx), 1)?;
+    let object = good.compile(&bed.lab)?;
+    let finished = bed.client().call(&["hints", "set", "h1", "--program", &object.to_string_lossy()])?;
+    assert!(!finished.status.success() && finished.stderr.contains("--attach xdp"), "{finished:?}");
+    Ok(())
+}
+
+fn limits() -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(XDP, 2)?;
+    let client = bed.client();
+    let finished = client.call(&["capture", "h9", "--seconds", "1"])?;
+    assert!(!finished.status.success() && finished.stderr.contains("no port `h9`"), "{finished:?}");
+    let file = bed.lab.path("limits.pcapng");
+    let sending = std::thread::scope(|scope| -> Outcome {
+        let capture = scope.spawn(|| {
+            client.ok(&["capture", "h1", "--seconds", "60", "-c", "3", "-w", &file.to_string_lossy()])
+        });
+        while !capture.is_finished() {
+            send_flows(&hosts[0], &hosts[1])?;
+        }
+        capture.join().expect("it does not panic")?;
+        Ok(())
+    });
+    sending?;
+    let bytes = std::fs::read(&file)?;
+    let packets = forebay_lab::experiment::hints::count_packets(&bytes[..])?;
+    assert_eq!(packets, 3);
+    Ok(())
+}
