@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{OutputOptions, Report, Setup, Table};
-
 use crate::dut::counters::{Moved, Reading};
 use crate::dut::{self, Client, Dut};
 use crate::host::{Host, PortKind};
