@@ -64,7 +64,7 @@ experiments: ## Measure what one pool for thousands of ports costs and is worth;
 	@scripts/deps.sh build demo bench
 	$(CARGO_BUILD)
 	mkdir -p experiments
-	for one in thousand threshold memory starvation adjustable; do \
+	for one in thousand threshold memory starvation adjustable hints; do \
 		$(RELEASE)/forebay-lab $$one --json experiments/$$one.json --html experiments/$$one.html || exit 1; \
 	done
 

@@ -62,7 +62,7 @@ enum forebay_hint {
 };
 
 /* Keeps the struct in the program's BTF, from which clang leaves out what only local variables point to. */
-#define FOREBAY_HINTS(name) const struct name *const name##_layout SEC("forebay_hints") = 0
+#define FOREBAY_HINTS(name) static const struct name *const name##_layout SEC("forebay_hints") = 0
 
 /* Set by whoever loads the program; no two layouts that may be in flight have the same. */
 #ifndef FOREBAY_LAYOUTS_ARE_CONSTANT

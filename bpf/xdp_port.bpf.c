@@ -107,7 +107,8 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 		goto refuse;
 	if (variant == LINKED)
 		forebay_fill(ctx);
-	if (mark(ctx, port->port_id))
+	/* Some drivers leave no room below packets; in a ring of the port's own nobody looks there then. */
+	if (mark(ctx, port->port_id) && bank != BANK_DIRECT)
 		goto refuse;
 	if (bank == BANK_DIRECT)
 		return to_socket(counted, socket_number(bank, port->port_id, queue));

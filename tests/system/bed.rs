@@ -86,7 +86,8 @@ impl Bed {
     fn add(&mut self, ports: &[PortSpec]) -> Result<()> {
         self.dut().add_ports(ports)?;
         for port in ports.iter().filter(|_| HINTED.get()) {
-            self.client().ok(&["hints", "set", port.port_name(), "on"])?;
+            let said = self.client().ok(&["hints", "set", port.port_name(), "on"])?;
+            assert!(said.stdout.contains(": on, by built-in"), "{said:?}");
         }
         Ok(())
     }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use forebay_control::hints::{HintsShow, HintsState};
 use forebay_control::stats::LatencyShow;
 use forebay_lab::dut::Client;
 use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
-use forebay_lab::frame::Frame;
+use forebay_lab::frame::{Frame, TPID_C};
 use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::programs::hints::HintsProgram;
 use forebay_lab::programs::ping::Ping;
+use forebay_lab::tagged::Tagged;
 use forebay_lab::{Host, PortKind, wait};
 
 use crate::bed::{Bed, with_hints};
@@ -19,6 +21,7 @@ use crate::vlan;
 
 const XDP: Subject = Subject::Forebay(PortKind::VethXdp);
 const PACKETS: u16 = 500;
+const CAPTURE_LIMIT: Duration = Duration::from_secs(30);
 
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("with_hints_tagged_hosts_talk", |subject| with_hints(|| vlan::tagged_hosts(subject)));
@@ -29,6 +32,9 @@ pub fn register(suite: &mut Suite) {
             vlan::not_allowed(subject)?;
             vlan::same_mac_two_vlans(subject)
         })
+    });
+    suite.on_forebay("with_hints_a_tagged_host_reaches_an_access_port", |subject| {
+        with_hints(|| trunk_and_access(subject))
     });
     suite.on_forebay("a_port_with_hints_tells_flows_and_arrival", built_in);
     suite.once("hints_are_those_of_the_packet_whatever_the_layout", layouts);
@@ -60,7 +66,7 @@ fn seen(
     send: impl FnOnce() -> Outcome,
 ) -> Result<Seen, Box<dyn std::error::Error>> {
     let watch = Watch::start(client, port, 2, seeds.to_vec())?;
-    wait::until("the capture to begin", std::time::Duration::from_secs(5), || watch.has_begun())?;
+    wait::until("the capture to begin", Duration::from_secs(5), || watch.has_begun())?;
     send()?;
     Ok(watch.finish()?)
 }
@@ -94,6 +100,39 @@ fn built_in(subject: Subject) -> Outcome {
     assert!(report.is_complete(), "{report:?}");
     counted.no_drops();
     assert_eq!(packets(&hints(&client)?), before, "nobody writes them any more");
+    Ok(())
+}
+
+/// A host that sends tags beside its packets, behind a trunk, and one that knows of no tags.
+fn trunk_and_access(subject: Subject) -> Outcome {
+    const VID: u16 = 5;
+    let mut bed = Bed::new(subject)?;
+    let hosts = bed.lab.hosts(2, subject.kind())?;
+    bed.attach_vlan(&hosts[0], "trunk:5,6")?;
+    bed.attach_vlan(&hosts[1], "access:5")?;
+    let _tags = Tagged::start(&hosts[0], TPID_C, VID)?;
+    let file = bed.lab.path("tagged.pcapng");
+    let client = bed.client();
+    let (captured, counted) = bed.watch(|_| {
+        std::thread::scope(|scope| {
+            let capture = scope.spawn(|| {
+                client.ok(&["capture", "h1", "-c", "3", "--seconds", "60", "-w", &file.to_string_lossy()])
+            });
+            wait::until("three packets", CAPTURE_LIMIT, || {
+                let ping = Ping::new(hosts[1].v4()).count(3).from(&hosts[0]);
+                assert!(ping.is_ok_and(|report| report.is_complete()), "through trunk and access port");
+                capture.is_finished()
+            })?;
+            capture.join().expect("it does not panic")
+        })
+    })?;
+    assert!(captured.status.success());
+    counted.no_drops();
+    if subject.kind() == PortKind::VethXdp {
+        let bytes = std::fs::read(&file)?;
+        let told = format!("rx_vlan_tci={VID:#x} rx_vlan_proto=0x8100");
+        assert!(bytes.windows(told.len()).any(|window| window == told.as_bytes()), "the tag was a hint");
+    }
     Ok(())
 }
 
@@ -202,6 +241,12 @@ fn limits() -> Outcome {
     let client = bed.client();
     let finished = client.call(&["capture", "h9", "--seconds", "1"])?;
     assert!(!finished.status.success() && finished.stderr.contains("no port `h9`"), "{finished:?}");
+    let watch = Watch::start(&client, "h1", 2, Vec::new())?;
+    wait::until("the capture to begin", CAPTURE_LIMIT, || watch.has_begun())?;
+    let second = client.call(&["capture", "h1", "--seconds", "1"])?;
+    assert!(!second.status.success() && second.stderr.contains("somebody captures `h1`"), "{second:?}");
+    let _ = watch.finish()?;
+
     let file = bed.lab.path("limits.pcapng");
     let sending = std::thread::scope(|scope| -> Outcome {
         let capture = scope.spawn(|| {

@@ -5,8 +5,8 @@ use utoipa::ToSchema;
 
 use crate::error::{ApiError, ErrorCode};
 
-/// Seconds that a capture may take.
-pub const SECONDS: std::ops::RangeInclusive<u32> = 1..=3600;
+/// Seconds that a capture may take; no connection to the daemon lasts much longer.
+pub const SECONDS: std::ops::RangeInclusive<u32> = 1..=100;
 /// The most that is kept of a packet; as much as the longest one has.
 pub const SNAPLEN: std::ops::RangeInclusive<u32> = 1..=65_535;
 
@@ -16,7 +16,7 @@ pub const SNAPLEN: std::ops::RangeInclusive<u32> = 1..=65_535;
 pub struct CaptureSelect {
     /// Packets after which it ends; 0: no limit.
     pub packets: u64,
-    /// Seconds after which it ends, from 1 to 3600.
+    /// Seconds after which it ends, from 1 to 100.
     pub seconds: u32,
     /// Bytes of each packet that are kept, from 1 to 65535.
     pub snaplen: u32,
@@ -66,7 +66,7 @@ pub trait Capture: Send {
     /// The next packet that waits.
     fn next(&mut self) -> Option<Captured>;
 
-    /// Whether nothing more will come: the port is gone.
+    /// Whether nothing more will come: the port is gone, or the switch.
     fn is_over(&self) -> bool;
 }
 
@@ -78,7 +78,7 @@ mod tests {
     fn limits_are_named() {
         assert!(CaptureSelect::default().validate().is_ok());
         let error = CaptureSelect { seconds: 0, ..CaptureSelect::default() }.validate().unwrap_err();
-        assert_eq!((error.field.as_deref(), error.limit.as_deref()), (Some("seconds"), Some("1 to 3600")));
+        assert_eq!((error.field.as_deref(), error.limit.as_deref()), (Some("seconds"), Some("1 to 100")));
         assert!(CaptureSelect { snaplen: 70_000, ..CaptureSelect::default() }.validate().is_err());
     }
 }

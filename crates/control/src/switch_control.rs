@@ -117,10 +117,10 @@ pub trait SwitchControl: Send + Sync {
     /// No such port, or a program that breaks the contract or is refused by the verifier; then the old one stays.
     fn hints_set(&self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError>;
 
-    /// Begins to capture a port's packets; a capture of the same port that runs ends.
+    /// Begins to capture a port's packets.
     ///
     /// # Errors
-    /// No such port, or a limit out of range.
+    /// No such port, a limit out of range, or somebody captures it already.
     fn capture(&self, name: &str, select: CaptureSelect) -> Result<Box<dyn Capture>, ApiError>;
 
     /// Takes a snapshot of what every port holds and held at most; it replaces the one before.

@@ -379,7 +379,7 @@ pub struct CaptureArgs {
     #[arg(short = 'c', long, default_value_t = 0)]
     pub packets: u64,
     /// Seconds after which it ends
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub seconds: u32,
     /// Bytes of each packet that are kept
     #[arg(short, long, value_name = "BYTES", default_value_t = 65_535, value_parser = clap::value_parser!(u32).range(1..=65_535))]

@@ -73,8 +73,12 @@ impl Client {
         self.call(method, path, body.into())
     }
 
-    /// Writes an answer to `out` while it comes, however long that takes; how many bytes it was.
-    pub(crate) fn stream(&self, path: &str, out: &mut dyn Write) -> Result<u64, ClientError> {
+    /// Writes an answer to what `open` opens while it comes, however long that takes; how many bytes it was.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        open: impl FnOnce() -> io::Result<Box<dyn Write>>,
+    ) -> Result<u64, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ClientError::Connect(self.socket.clone(), error))?;
         runtime.block_on(async {
@@ -83,7 +87,7 @@ impl Client {
             if !status.is_success() {
                 return Err(refusal(status, &body.collect().await?.to_bytes()));
             }
-            let mut written = 0;
+            let (mut out, mut written) = (open().map_err(ClientError::Write)?, 0);
             while let Some(frame) = body.frame().await {
                 let Ok(piece) = frame?.into_data() else { continue };
                 // Whoever reads a pipe sees each piece when it comes.

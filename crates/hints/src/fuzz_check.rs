@@ -28,7 +28,7 @@ pub fn check(input: &[u8]) {
 
 fn check_accepted(layout: &Layout) {
     let bytes = layout.bytes();
-    assert!(bytes.is_multiple_of(4) && (4..=244).contains(&bytes), "{bytes} bytes");
+    assert!(bytes.is_multiple_of(4) && (4..=204).contains(&bytes), "{bytes} bytes");
     for hint in Hint::ALL {
         let Some(offset) = layout.offset(hint) else { continue };
         assert!(offset + hint.bytes() <= bytes - 4, "{} at {offset} of {bytes}", hint.name());

@@ -11,8 +11,12 @@ const PRESENT: &str = "hints_present";
 /// The last member.
 const ID: &str = "layout_id";
 const ID_BYTES: u32 = 4;
-/// The most that lies below a packet (`bpf_xdp_adjust_meta`), less the mark of the port, which lies below the hints.
-const MOST_BYTES: u32 = 252 - 8;
+/// Of the 256 bytes that the kernel leaves below a packet, it keeps 40 for itself (`struct xdp_frame`); 8 are the mark of
+/// the port, which lies below the hints, and 4 a VLAN tag that is put back into the packet.
+const MOST_BYTES: u32 = 256 - 40 - 8 - 4;
+/// More members, or longer names, are nothing that somebody wrote by hand; all of them are kept and shown.
+const MOST_MEMBERS: usize = 256;
+const LONGEST_NAME: usize = 128;
 
 /// What may be known about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,6 +108,18 @@ pub enum ContractError {
     Size {
         /// Its bytes.
         bytes: u64,
+    },
+    /// It has more members than anybody writes.
+    #[error("the struct has {members} members; at most {MOST_MEMBERS} are shown")]
+    Members {
+        /// How many.
+        members: usize,
+    },
+    /// A name of it is longer than anybody writes.
+    #[error("a member's or a type's name has {bytes} bytes; at most {LONGEST_NAME} are shown")]
+    Name {
+        /// Its bytes.
+        bytes: usize,
     },
     /// The last four bytes are something else.
     #[error("`{ID}` ends at byte {end} of {bytes}; it must be the last member, with no padding behind it")]
@@ -207,6 +223,9 @@ impl Layout {
             .filter(|size| *size <= MOST_BYTES && size.is_multiple_of(4) && *size > 0);
         let size = size.ok_or(ContractError::Size { bytes })?;
         let fields = btf.fields(id)?;
+        if fields.len() > MOST_MEMBERS {
+            return Err(ContractError::Members { members: fields.len() });
+        }
         let mut taken = Vec::new();
         let mut members = Vec::with_capacity(fields.len());
         for field in &fields {
@@ -216,9 +235,13 @@ impl Layout {
                 let start = (field.bit_offset / 8) as u32;
                 check_place(&mut taken, field.name, start, expected, size)?;
             }
+            let type_name = btf.name_of(field.type_id);
+            if let Some(long) = [field.name, type_name].into_iter().find(|name| name.len() > LONGEST_NAME) {
+                return Err(ContractError::Name { bytes: long.len() });
+            }
             members.push(Member {
                 name: field.name.to_owned(),
-                type_name: btf.name_of(field.type_id).to_owned(),
+                type_name: type_name.to_owned(),
                 offset: u32::try_from(field.bit_offset / 8).unwrap_or(u32::MAX),
                 bytes: btf.bytes(field.type_id)?,
                 hint: Hint::of_name(field.name),
@@ -230,7 +253,11 @@ impl Layout {
         if end != bytes {
             return Err(ContractError::IdPlace { end, bytes });
         }
-        Ok(Layout { name: btf.name_of(id).to_owned(), bytes: size, present: place(PRESENT), members })
+        let name = btf.name_of(id);
+        if name.len() > LONGEST_NAME {
+            return Err(ContractError::Name { bytes: name.len() });
+        }
+        Ok(Layout { name: name.to_owned(), bytes: size, present: place(PRESENT), members })
     }
 
     /// The struct's name.
@@ -379,9 +406,9 @@ mod tests {
     #[test]
     fn the_id_is_last_and_the_struct_fits_below_a_packet() {
         let id_at = |offset, bytes| layout("forebay_hints", bytes, &[("layout_id", 4, offset)]);
-        assert!(id_at(0, 4).is_ok() && id_at(240, 244).is_ok());
+        assert!(id_at(0, 4).is_ok() && id_at(200, 204).is_ok());
         assert_eq!(id_at(0, 8).unwrap_err(), ContractError::IdPlace { end: 4, bytes: 8 });
-        for bytes in [0, 6, 248, 1 << 30] {
+        for bytes in [0, 6, 208, 1 << 30] {
             assert_eq!(id_at(0, bytes).unwrap_err(), ContractError::Size { bytes: bytes.into() });
         }
         let without = layout("forebay_hints", 4, &[("rx_hash", 4, 0)]);

@@ -1,7 +1,7 @@
 //! Ids of layouts: each is given out once, so that a packet in flight never means another layout than the one it was
 //! written in.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::plan::{BELOW_BYTES, id_of};
@@ -24,43 +24,30 @@ pub enum Found<T> {
 /// All layouts that packets may come in, and what is kept for each.
 #[derive(Clone, Debug)]
 pub struct Registry<T> {
-    /// The id of the first entry.
-    first: u32,
-    entries: VecDeque<Option<T>>,
+    /// The id of the next one.
+    next: NonZeroU32,
+    entries: BTreeMap<u32, T>,
 }
 
 impl<T> Default for Registry<T> {
     fn default() -> Self {
-        Self { first: 1, entries: VecDeque::new() }
+        Self { next: NonZeroU32::MIN, entries: BTreeMap::new() }
     }
 }
 
 impl<T> Registry<T> {
-    /// The id that the next layout will have, which none ever had. `None`: all four thousand million are used up.
-    pub fn next_id(&self) -> Option<LayoutId> {
-        let id = self.first.checked_add(u32::try_from(self.entries.len()).ok()?)?;
-        // The one after it must exist, too: it is what tells issued ids from others.
-        id.checked_add(1)?;
-        NonZeroU32::new(id).map(LayoutId)
-    }
-
-    /// Gives a layout its id.
+    /// Gives a layout an id that none ever had. `None`: all four thousand million are used up.
     pub fn add(&mut self, entry: T) -> Option<LayoutId> {
-        let id = self.next_id()?;
-        self.entries.push_back(Some(entry));
-        Some(id)
+        let id = self.next;
+        // The one after it must exist, too: it is what tells issued ids from others.
+        self.next = id.checked_add(1)?;
+        self.entries.insert(id.get(), entry);
+        Some(LayoutId(id))
     }
 
     /// Forgets a layout: no packet in it is in flight any more.
     pub fn retire(&mut self, id: LayoutId) {
-        let entry = self.index(id.0.get()).and_then(|index| self.entries.get_mut(index));
-        if let Some(entry) = entry {
-            *entry = None;
-        }
-        while self.entries.front().is_some_and(Option::is_none) {
-            self.entries.pop_front();
-            self.first += 1;
-        }
+        self.entries.remove(&id.0.get());
     }
 
     /// What is kept for the layout of the packet above these bytes; packet path.
@@ -72,19 +59,11 @@ impl<T> Registry<T> {
     /// What is kept for the layout of this id.
     #[inline]
     pub fn find_id(&self, id: u32) -> Found<&T> {
-        let Some(index) = self.index(id) else {
-            return if id == 0 { Found::Unknown } else { Found::Stale };
-        };
-        match self.entries.get(index) {
-            Some(Some(entry)) => Found::Known(entry),
-            Some(None) => Found::Stale,
-            None => Found::Unknown,
+        match self.entries.get(&id) {
+            Some(entry) => Found::Known(entry),
+            None if id == 0 || id >= self.next.get() => Found::Unknown,
+            None => Found::Stale,
         }
-    }
-
-    /// `None`: before the first that is kept.
-    fn index(&self, id: u32) -> Option<usize> {
-        id.checked_sub(self.first).map(|index| index as usize)
     }
 }
 
@@ -105,14 +84,14 @@ mod tests {
     #[test]
     fn an_id_is_never_given_out_twice() {
         let mut registry = Registry::default();
-        let mut last = 0;
+        let mut last = registry.add('z').unwrap().0.get();
         for _ in 0..100 {
             let id = registry.add('a').unwrap();
             assert!(id.0.get() > last);
             last = id.0.get();
             registry.retire(id);
         }
-        assert!(registry.entries.is_empty(), "what was retired takes no room");
+        assert_eq!(registry.entries.len(), 1, "what was retired takes no room");
     }
 
     #[test]
@@ -128,7 +107,8 @@ mod tests {
 
     #[test]
     fn when_all_ids_are_used_up_there_is_none() {
-        let mut registry = Registry { first: u32::MAX - 1, entries: VecDeque::new() };
+        let last = NonZeroU32::new(u32::MAX - 1).unwrap();
+        let mut registry = Registry { next: last, entries: BTreeMap::new() };
         assert!(registry.add('a').is_some());
         assert!(registry.add('b').is_none());
     }

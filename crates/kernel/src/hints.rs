@@ -12,7 +12,7 @@ use crate::layout::Settings;
 use crate::object::{BOUND_WITH_FRAGS, OBJECT, program};
 
 /// The program that calls it.
-const LINKED: &str = "xdp_port_linked";
+pub(crate) const LINKED: &str = "xdp_port_linked";
 const SETTINGS_CONSTANT: &str = "settings";
 /// Lines of what libbpf and the verifier say that a refusal shows; they say why at the end.
 const LAST_LINES: usize = 12;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
 
+use crate::hints::LINKED;
 use crate::layout::{BANKS, DEPARTURES_A_WORKER, OWNERS_BESIDES_PORTS, Settings};
 use crate::{DatapathError, hints};
 
@@ -22,7 +23,7 @@ pub(crate) const BOUND_WITH_FRAGS: u32 = (1 << 5) | (1 << 6);
 pub const LICENCE: &str = "Dual BSD/GPL";
 
 /// Programs that use metadata kfuncs: they load only for one netdev.
-const BOUND: [&str; 4] = ["collector", "xdp_port_bound", "xdp_port_hinted", "xdp_port_linked"];
+const BOUND: [&str; 3] = ["collector", "xdp_port_bound", "xdp_port_hinted"];
 
 /// How large the maps are and what the programs know from the start.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,8 @@ pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
             program.set_ifindex(options.collector_rx);
             program.set_flags(BOUND_WITH_FRAGS);
         }
+        // It is loaded for each object that is linked to it.
+        program.set_autoload(program.name() != LINKED);
     }
     open.load()
         .map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))

@@ -2,6 +2,8 @@
 //!
 //! The rings are bounded; what does not fit is missed and counted, and the port's packets go on undisturbed.
 
+use std::sync::{Arc, Weak};
+
 use forebay_control::capture::{Capture, Captured};
 use forebay_hints::{Hint, Values};
 use forebay_pool::{Arena, Segment};
@@ -35,10 +37,12 @@ pub(crate) struct Tap {
 pub(crate) struct Reader {
     ends: Vec<(Consumer<Note>, Consumer<u8>)>,
     next: usize,
+    /// As long as this is held, somebody captures.
+    _token: Arc<()>,
 }
 
-/// Both ends, for so many workers.
-pub(crate) fn open(workers: usize, snaplen: u32) -> (Vec<Tap>, Reader) {
+/// Both ends, for so many workers, and what tells whether the reader is still there.
+pub(crate) fn open(workers: usize, snaplen: u32) -> (Vec<Tap>, Reader, Weak<()>) {
     let (mut taps, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..workers {
         let (notes, noted) = RingBuffer::new(PACKETS);
@@ -46,7 +50,9 @@ pub(crate) fn open(workers: usize, snaplen: u32) -> (Vec<Tap>, Reader) {
         taps.push(Tap { notes, bytes, snaplen: snaplen as usize, missed: 0 });
         ends.push((noted, kept));
     }
-    (taps, Reader { ends, next: 0 })
+    let token = Arc::new(());
+    let reader_is_there = Arc::downgrade(&token);
+    (taps, Reader { ends, next: 0, _token: token }, reader_is_there)
 }
 
 impl Tap {
@@ -58,13 +64,17 @@ impl Tap {
             self.missed += 1;
             return;
         }
-        let Ok(room) = self.bytes.write_chunk_uninit(kept) else {
+        let Ok(mut room) = self.bytes.write_chunk(kept) else {
             self.missed += 1;
             return;
         };
-        let bytes =
-            packet.iter().flat_map(|segment| arena.bytes(&segment.frame, segment.offset, segment.len));
-        room.fill_from_iter(bytes.copied());
+        let (mut first, mut second) = room.as_mut_slices();
+        for segment in packet {
+            let bytes = arena.bytes(&segment.frame, segment.offset, segment.len);
+            let rest = fill(&mut first, bytes);
+            fill(&mut second, rest);
+        }
+        room.commit_all();
         let note = Note { at_ns, len_bytes: len as u32, kept_bytes: kept as u32, missed: self.missed, hints };
         self.missed = 0;
         let _ = self.notes.push(note);
@@ -74,6 +84,15 @@ impl Tap {
     pub(crate) fn is_abandoned(&self) -> bool {
         self.notes.is_abandoned()
     }
+}
+
+/// Copies what fits, moves `room` on, and returns what did not fit.
+fn fill<'b>(room: &mut &mut [u8], bytes: &'b [u8]) -> &'b [u8] {
+    let n = bytes.len().min(room.len());
+    let (now, later) = std::mem::take(room).split_at_mut(n);
+    now.copy_from_slice(&bytes[..n]);
+    *room = later;
+    &bytes[n..]
 }
 
 impl Capture for Reader {
@@ -138,7 +157,7 @@ mod tests {
 
     #[test]
     fn packets_come_out_as_they_went_in_and_cut_where_it_was_asked() {
-        let (mut taps, mut reader) = open(2, 100);
+        let (mut taps, mut reader, _) = open(2, 100);
         take(&mut taps[1], &[60, 1000]);
         let first = reader.next().expect("a packet");
         assert_eq!((first.bytes, first.len_bytes, first.at_ns), (vec![0; 60], 60, 0));
@@ -152,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_missed_and_told_with_the_next() {
-        let (mut taps, mut reader) = open(1, 2000);
+        let (mut taps, mut reader, _) = open(1, 2000);
         let many = vec![2000; BYTES / 2000 + 3];
         take(&mut taps[0], &many);
         while reader.next().is_some_and(|packet| packet.missed == 0) {}

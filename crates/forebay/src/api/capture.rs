@@ -8,10 +8,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use forebay_control::ApiError;
 use forebay_control::capture::{Capture, CaptureSelect};
+use forebay_control::{ApiError, ErrorCode};
 use hyper::body::{Body as HttpBody, Bytes, Frame};
-use tokio::sync::mpsc;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::extract::{Filter, Segments};
 use super::{Refusal, Shared};
@@ -21,6 +22,11 @@ use crate::pcapng::Writer;
 const PAUSE: Duration = Duration::from_millis(5);
 /// What is sent at once, about.
 const PIECE_BYTES: usize = 64 * 1024;
+/// Captures at once, each with a thread and 5 MB for each worker.
+const CAPTURES: usize = 8;
+static SLOTS: Semaphore = Semaphore::const_new(CAPTURES);
+/// For a slow client to take what is left at the end.
+const LAST_CHANCE: Duration = Duration::from_secs(5);
 /// Pieces that wait for a slow client; then packets wait in the switch, and are missed when they are too many.
 const PIECES: usize = 16;
 
@@ -28,7 +34,7 @@ const PIECES: usize = 16;
 #[utoipa::path(get, operation_id = "capture", path = "/v1/capture/{name}", tag = "switch", params(
     ("name" = String, Path, description = "The port's name"),
     ("packets" = Option<u64>, Query, description = "Packets after which it ends; 0: no limit"),
-    ("seconds" = Option<u32>, Query, description = "Seconds after which it ends, from 1 to 3600; 10 if not given"),
+    ("seconds" = Option<u32>, Query, description = "Seconds after which it ends, from 1 to 100; 10 if not given"),
     ("snaplen" = Option<u32>, Query, description = "Bytes of each packet that are kept")), responses(
     (status = 200, content_type = "application/x-pcapng", description = "pcapng; hints are comments of packets"),
     (status = "default", body = ApiError, description = "Refused")))]
@@ -38,9 +44,21 @@ pub(super) async fn get(
     Filter(select): Filter<CaptureSelect>,
 ) -> Result<Response, Refusal> {
     let port = name.clone();
+    let Ok(slot) = SLOTS.try_acquire() else {
+        let error = ApiError::new(ErrorCode::Busy, "there are as many captures as the daemon runs at once");
+        return Err(error.with_limit(CAPTURES).with_remedy("wait until one ends").into());
+    };
     let capture = api.ask(move |switch| switch.capture(&port, select)).await??;
     let (sender, pieces) = mpsc::channel(PIECES);
-    tokio::task::spawn_blocking(move || pump(capture, &name, select, &sender));
+    // A thread of its own: those for other requests must not wait for captures.
+    let pump = move || {
+        let _slot = slot;
+        pump(capture, &name, select, &sender);
+    };
+    std::thread::Builder::new()
+        .name("forebay-capture".to_owned())
+        .spawn(pump)
+        .map_err(|error| ApiError::new(ErrorCode::Internal, format!("no thread for the capture: {error}")))?;
     let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
     Ok((kind, Body::new(Pieces(pieces))).into_response())
 }
@@ -62,12 +80,24 @@ fn pump(mut capture: Box<dyn Capture>, port: &str, select: CaptureSelect, sender
         let is_quiet = packet.is_none() || !goes_on;
         if writer.out().len() >= PIECE_BYTES || is_quiet && !writer.out().is_empty() {
             let piece = Bytes::from(std::mem::take(writer.out()));
-            goes_on &= sender.blocking_send(piece).is_ok();
+            goes_on &= send(sender, piece, end);
         }
         goes_on &= !sender.is_closed();
         if goes_on && packet.is_none() {
             std::thread::sleep(PAUSE);
         }
+    }
+}
+
+/// Sends a piece, if the client takes it before `end`, or soon after it.
+fn send(sender: &mpsc::Sender<Bytes>, mut piece: Bytes, end: Instant) -> bool {
+    loop {
+        match sender.try_send(piece) {
+            Ok(()) => return true,
+            Err(TrySendError::Full(back)) if Instant::now() < end + LAST_CHANCE => piece = back,
+            Err(_) => return false,
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

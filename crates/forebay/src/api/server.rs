@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use forebay_control::capture::SECONDS;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -21,7 +20,7 @@ pub struct Limits {
     pub connections: usize,
     /// Time for a request's headers to arrive.
     pub header_timeout: Duration,
-    /// Time for everything on one connection; adding thousands of ports takes seconds, a capture an hour at most.
+    /// Time for everything on one connection; adding thousands of ports takes seconds, a capture 100 at most.
     pub connection_timeout: Duration,
 }
 
@@ -30,7 +29,7 @@ impl Limits {
     pub const UNIX: Limits = Limits {
         connections: 64,
         header_timeout: Duration::from_secs(10),
-        connection_timeout: Duration::from_secs(*SECONDS.end() as u64 + 120),
+        connection_timeout: Duration::from_secs(120),
     };
     /// For the TCP listener, whose clients have none.
     pub const TCP: Limits = Limits {

@@ -11,18 +11,18 @@ use crate::output::complain;
 pub(super) fn run(client: &Client, args: &CaptureArgs) -> Outcome {
     let CaptureArgs { name, write, packets, seconds, snaplen } = args;
     let path = format!("/v1/capture/{}?packets={packets}&seconds={seconds}&snaplen={snaplen}", segment(name));
-    let mut out: Box<dyn Write> = match write {
-        Some(file) => Box::new(
-            File::create(file)
-                .map_err(|error| Failure::Refused(format!("can't write {}: {error}", file.display())))?,
-        ),
-        None if io::stdout().is_terminal() => {
-            let text = "pcapng is nothing for a terminal; name a file with -w, or pipe it into a program";
-            return Err(Failure::Usage(text.to_owned()));
-        }
-        None => Box::new(io::stdout()),
+    if write.is_none() && io::stdout().is_terminal() {
+        let text = "pcapng is nothing for a terminal; name a file with -w, or pipe it into a program";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    // Not before the daemon has agreed: what the file had would be lost for nothing.
+    let open = || -> io::Result<Box<dyn Write>> {
+        Ok(match write {
+            Some(file) => Box::new(File::create(file)?),
+            None => Box::new(io::stdout()),
+        })
     };
-    let bytes = client.stream(&path, &mut out)?;
+    let bytes = client.stream(&path, open)?;
     complain(format!("captured: {bytes} bytes of pcapng"));
     Ok(())
 }

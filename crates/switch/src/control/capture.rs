@@ -1,7 +1,7 @@
 //! Captures: a reader for whoever asked, and a tap for each worker.
 
-use forebay_control::ApiError;
 use forebay_control::capture::{Capture, CaptureSelect};
+use forebay_control::{ApiError, ErrorCode};
 
 use super::Control;
 use crate::capture;
@@ -16,7 +16,12 @@ impl Control {
         self.generation()?;
         select.validate()?;
         let id = self.id_of(name)?;
-        let (taps, reader) = capture::open(self.workers.len(), select.snaplen);
+        if self.ports[&id].captured.strong_count() > 0 {
+            let error = ApiError::new(ErrorCode::Busy, format!("somebody captures `{name}` already"));
+            return Err(error.with_field("name").with_value(name).with_remedy("wait until it ends"));
+        }
+        let (taps, reader, reader_is_there) = capture::open(self.workers.len(), select.snaplen);
+        self.port_mut(id).captured = reader_is_there;
         for (worker, tap) in self.workers.iter().zip(taps) {
             worker.send(Command::SetTap(id, Box::new(tap)));
         }

@@ -15,7 +15,7 @@ use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
 
 use super::port::Ring;
 use super::rings::{Opened, Service, no_socket};
-use super::{Control, share};
+use super::{Control, hints, share};
 use crate::generation::Stock;
 use crate::worker::{Feed, SuppliedBy};
 
@@ -46,6 +46,7 @@ impl Control {
             true => share::own_memory_rule(depth),
             false => self.ports[&id].share.rule(depth),
         };
+        let is_marked = hints::leaves_room_below(netdev.ifindex);
         let mut rings = Vec::new();
         for (worker, Bound { queue, mut fill, ring }) in bound.into_iter().enumerate() {
             if !own_memory {
@@ -54,7 +55,8 @@ impl Control {
             let (supply, gauge) = stock.supply(fill, rxq.refill.refill(depth));
             let own = Some((SuppliedBy::Own(Box::new(supply)), gauge));
             let opened = Opened { worker, socket: PortSocket::from(queue), ring };
-            let service = Service { bank: Bank::Direct, feed: Feed::Port(id), depth, rule, own };
+            let bank = Bank::Direct;
+            let service = Service { bank, feed: Feed::Port(id), depth, rule, own, is_marked };
             rings.push(self.serve(opened, service)?);
         }
         let port = self.port_mut(id);

@@ -9,6 +9,7 @@ use forebay_control::port::AttachKind;
 use forebay_control::stats::{LatencyShow, PortLatency};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_hints::{Layout, LayoutId, program};
+use forebay_kernel::netlink::NetlinkError;
 use forebay_kernel::netlink::netdev_genl::{self, RxMetadata};
 use forebay_kernel::{Datapath, HintsOptions, LICENCE, OWN_LAYOUTS, XdpProgram, XdpVariant};
 use forebay_policy::Buckets;
@@ -73,9 +74,14 @@ impl LayoutBook {
         self.past.push_back(id);
         if self.past.len() > PAST_LAYOUTS {
             let oldest = self.past.pop_front().expect("there are many");
-            self.layouts.retire(oldest);
-            self.shown.retain(|(shown, _)| *shown != oldest);
+            self.retire(oldest);
         }
+    }
+
+    /// No packet is in it.
+    fn retire(&mut self, id: LayoutId) {
+        self.layouts.retire(id);
+        self.shown.retain(|(shown, _)| *shown != id);
     }
 
     fn show(&self) -> Vec<HintsLayout> {
@@ -125,12 +131,17 @@ impl Control {
         self.publish();
         let before = std::mem::replace(&mut self.port_mut(id).hints, wanted);
         let changed = self.change_program(id);
-        let gone = match changed {
-            Ok(()) => before,
-            Err(_) => std::mem::replace(&mut self.port_mut(id).hints, before),
-        };
-        self.leave_layout(&gone);
-        changed?;
+        match changed {
+            Ok(()) => self.leave_layout(&before),
+            Err(error) => {
+                let refused = std::mem::replace(&mut self.port_mut(id).hints, before);
+                if let Hints::Program(program) = refused {
+                    self.layouts.retire(program.id);
+                    self.publish_layouts();
+                }
+                return Err(error);
+            }
+        }
         self.hints_show(Some(name))
     }
 
@@ -176,6 +187,11 @@ impl Control {
                 .with_value(name)
                 .with_remedy("add the port with --attach xdp, or use our own program: hints set PORT on"));
         }
+        if self.ports[&id].attachment.is_none() {
+            let error =
+                ApiError::new(ErrorCode::NetdevDown, "the port's netdev is not there to load a program for");
+            return Err(error.with_field("program").with_value(name).with_remedy("see `forebay port show`"));
+        }
         let layout = program::check(&object.0, LICENCE).map_err(|error| {
             ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("program").with_value(&name)
         })?;
@@ -193,7 +209,8 @@ impl Control {
         let Some(attachment) = port.attachment.as_ref().filter(|_| port.kind == AttachKind::Xdp) else {
             return Ok(());
         };
-        let program = xdp_program(&self.datapath, attachment.ifindex, &port.hints)?;
+        let program = xdp_program(&self.datapath, attachment.ifindex, &port.hints)
+            .map_err(|error| error.with_remedy("the old program was left attached"))?;
         attachment.link.replace(program.as_fd()).map_err(|error| attach::refused(&error))
     }
 }
@@ -206,7 +223,9 @@ pub(super) fn tell_collector(datapath: &Datapath, port: &Port) -> Result<(), Api
 
 /// The XDP program for a port with such hints on this netdev.
 pub(super) fn xdp_program(datapath: &Datapath, ifindex: u32, hints: &Hints) -> Result<XdpProgram, ApiError> {
-    let driver = driver_hints(ifindex);
+    // Not knowing is no reason to take a program that leaves tags out of packets.
+    let driver = driver_hints(ifindex)
+        .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()).with_field("netdev"))?;
     let variant = match hints {
         Hints::Program(program) => {
             let options = HintsOptions { ifindex, layout_id: program.id.0.get() };
@@ -214,7 +233,6 @@ pub(super) fn xdp_program(datapath: &Datapath, ifindex: u32, hints: &Hints) -> R
                 ApiError::new(ErrorCode::KernelRefused, error.to_string())
                     .with_field("program")
                     .with_value(&program.name)
-                    .with_remedy("the old program was left attached")
             });
         }
         Hints::On if driver != RxMetadata::default() => XdpVariant::Hinted,
@@ -224,13 +242,18 @@ pub(super) fn xdp_program(datapath: &Datapath, ifindex: u32, hints: &Hints) -> R
     datapath.xdp_program(ifindex, variant).map_err(|error| attach::refused(&error))
 }
 
-fn driver_hints(ifindex: u32) -> RxMetadata {
-    netdev_genl::xdp_features(ifindex).map(|features| features.rx_metadata).unwrap_or_default()
+fn driver_hints(ifindex: u32) -> Result<RxMetadata, NetlinkError> {
+    netdev_genl::xdp_features(ifindex).map(|features| features.rx_metadata)
+}
+
+/// Whether the netdev's driver leaves room for something below packets: those do that tell hints.
+pub(super) fn leaves_room_below(ifindex: u32) -> bool {
+    driver_hints(ifindex).is_ok_and(|driver| driver != RxMetadata::default())
 }
 
 fn hints_of(port: &Port) -> HintsPort {
     let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
-    let driver = ifindex.map(driver_hints).unwrap_or_default();
+    let driver = ifindex.and_then(|ifindex| driver_hints(ifindex).ok()).unwrap_or_default();
     let is_blind = port.kind == AttachKind::Xdp && ifindex.is_some() && driver == RxMetadata::default();
     let (state, program, layout) = match &port.hints {
         Hints::Off => (HintsState::Off, String::new(), None),

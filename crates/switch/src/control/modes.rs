@@ -16,7 +16,7 @@ use super::attach::{self, Fitting};
 use super::port::{self, Binding, Ring};
 use super::rings::{Service, Wanted, no_socket};
 use super::rxq::Rxq;
-use super::{Control, ports, share};
+use super::{Control, hints, ports, share};
 use crate::worker::Feed;
 
 /// Packets that can be on their way to it (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12). Ports' programs leave room
@@ -86,7 +86,10 @@ impl Control {
         let rule = share::shared_ring_rule(depth, UNDER_WAY);
         let mut rings = Vec::new();
         for opened in opened {
-            rings.push(self.serve(opened, Service { bank, feed: Feed::Shared, depth, rule, own: None })?);
+            rings.push(self.serve(
+                opened,
+                Service { bank, feed: Feed::Shared, depth, rule, own: None, is_marked: true },
+            )?);
         }
         Ok(rings)
     }
@@ -159,7 +162,12 @@ impl Control {
         // Both programs are there for a moment.
         port.completes_checksums |= fitting.completes_checksums;
         self.publish();
-        self.attach_again(id, fitting.kind != old_kind)?;
+        if let Err(error) = self.attach_again(id, fitting.kind != old_kind) {
+            // The program is still the old one.
+            self.port_mut(id).kind = old_kind;
+            hints::tell_collector(&self.datapath, &self.ports[&id])?;
+            return Err(error);
+        }
         let port = self.port_mut(id);
         port.completes_checksums = fitting.completes_checksums;
         Ok(())

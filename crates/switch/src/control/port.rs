@@ -1,7 +1,7 @@
 //! A port as the control side holds it.
 
 use std::ops::AddAssign;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
@@ -79,6 +79,8 @@ pub(super) struct Port {
     pub(super) share: Share,
     pub(super) rxq: Rxq,
     pub(super) hints: Hints,
+    /// Alive while somebody captures it.
+    pub(super) captured: Weak<()>,
     pub(super) lane: LaneChoice,
 }
 

@@ -1,7 +1,7 @@
 //! Ports come and go: many in one request, each answered for itself.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use forebay_control::port::{
     PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow, PortSpec,
@@ -176,6 +176,7 @@ impl Control {
             share: share::DEFAULT,
             rxq: self.rxq,
             hints: Hints::default(),
+            captured: Weak::new(),
             lane: LaneChoice::default(),
         };
         self.enrol(&port);

@@ -42,6 +42,8 @@ pub(super) struct Service {
     pub(super) rule: RingRule,
     /// A supply of its own, and where it is counted.
     pub(super) own: Option<(SuppliedBy, SupplyGauge)>,
+    /// A program has always written what lies below packets.
+    pub(super) is_marked: bool,
 }
 
 impl Control {
@@ -78,7 +80,7 @@ impl Control {
     /// Has a worker serve `opened`, and the kernel deliver to it.
     pub(super) fn serve(&mut self, opened: Opened, service: Service) -> Result<Ring, ApiError> {
         let Opened { worker, socket, ring } = opened;
-        let Service { bank, feed, depth, rule, own } = service;
+        let Service { bank, feed, depth, rule, own, is_marked } = service;
         let (owner, queue) = (owner_of(feed), worker as u32);
         self.datapath
             .set_socket(bank, owner, queue, socket.as_fd())
@@ -100,6 +102,7 @@ impl Control {
             account: Some(account.clone()),
             turn: Turn::new(QUANTUM_BYTES),
             is_calm,
+            is_marked,
         });
         let taken = account.taken();
         Ok(Ring { worker, slot, bank, depth, socket, gauge, account, taken, supply: gauge_of_supply })
@@ -113,7 +116,7 @@ impl Control {
         let rule = port.share.rule(depth);
         let mut rings = Vec::new();
         for opened in opened {
-            let service = Service { bank, feed: Feed::Port(id), depth, rule, own: None };
+            let service = Service { bank, feed: Feed::Port(id), depth, rule, own: None, is_marked: true };
             rings.push(self.serve(opened, service)?);
         }
         Ok(rings)

@@ -20,7 +20,7 @@ use crate::layouts::KnownLayout;
 /// One packet's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Below {
-    /// `None`: nobody marked it, which only a broken program would do.
+    /// `None`: there is no mark where the layout says, which only a broken program would do.
     pub(super) port: Option<PortId>,
     pub(super) hints: Values,
     /// A VLAN tag that the packet has and that is not in it.

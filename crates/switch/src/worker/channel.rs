@@ -69,6 +69,8 @@ pub(crate) struct Channel {
     pub(crate) turn: Turn,
     /// It is in others' way when it has many packets.
     pub(crate) is_calm: bool,
+    /// A program has always written what lies below its packets.
+    pub(crate) is_marked: bool,
 }
 
 impl Channel {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use forebay_control::PortId;
 use forebay_policy::Standing;
 
+use super::below::Below;
 use super::{Channel, Feed, SuppliedBy, Worker};
 
 /// Packets of a burst, one after the other, that came from one port.
@@ -30,7 +31,12 @@ impl Worker {
         if let SuppliedBy::Own(supply) = &mut channel.supply {
             supply.fill.received(&self.burst);
         }
-        self.look_below(channel.ring.arena());
+        if channel.is_marked {
+            self.look_below(channel.ring.arena());
+        } else {
+            self.below.clear();
+            self.below.resize(self.burst.len(), Below::default());
+        }
         self.stretches.clear();
         match channel.feed {
             Feed::Port(port) => {
