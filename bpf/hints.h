@@ -13,7 +13,7 @@
 
 #include <linux/if_ether.h>
 
-/* include/net/xdp.h, Linux 6.12; bits of layers and protocols, of which these matter here. */
+/* include/net/xdp.h, Linux 6.12: bits of layers and protocols, which are passed on as they are. */
 enum xdp_rss_hash_type {
 	XDP_RSS_L4 = 1 << 3,
 };
@@ -43,8 +43,8 @@ struct forebay_hints___collector {
 FOREBAY_HINTS(forebay_hints___collector);
 
 /*
- * The packet's hash, or 0 for absent: some drivers report success where there is
- * none. What the kernel computes itself has no type with an L3 or L4 bit.
+ * Writes the packet's hash and its type; the hints that it wrote. Some drivers
+ * report success where there is none.
  */
 #define hint_hash(ctx, hints)                                                         \
 	({                                                                            \
@@ -59,7 +59,7 @@ FOREBAY_HINTS(forebay_hints___collector);
 		present;                                                              \
 	})
 
-/* When the device saw the packet, or else now; both are TAI, if somebody keeps the device's clock right. */
+/* Writes when the device saw the packet, or else now; both are TAI, if somebody keeps the device's clock right. */
 #define hint_timestamp(ctx, hints)                                              \
 	({                                                                      \
 		__u64 timestamp = 0;                                            \

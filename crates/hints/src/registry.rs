@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use crate::plan::{BELOW_BYTES, id_of};
-
 /// Names a layout, in the last four bytes below a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayoutId(pub NonZeroU32);
@@ -50,15 +48,9 @@ impl<T> Registry<T> {
         self.entries.remove(&id.0.get());
     }
 
-    /// What is kept for the layout of the packet above these bytes; packet path.
+    /// What is kept for the layout of this id; packet path.
     #[inline]
-    pub fn find(&self, below: &[u8; BELOW_BYTES]) -> Found<&T> {
-        self.find_id(id_of(below))
-    }
-
-    /// What is kept for the layout of this id.
-    #[inline]
-    pub fn find_id(&self, id: u32) -> Found<&T> {
+    pub fn find(&self, id: u32) -> Found<&T> {
         match self.entries.get(&id) {
             Some(entry) => Found::Known(entry),
             None if id == 0 || id >= self.next.get() => Found::Unknown,
@@ -72,9 +64,7 @@ mod tests {
     use super::*;
 
     fn found(registry: &Registry<char>, id: u32) -> Found<char> {
-        let mut below = [0; BELOW_BYTES];
-        below[252..].copy_from_slice(&id.to_ne_bytes());
-        match registry.find(&below) {
+        match registry.find(id) {
             Found::Known(entry) => Found::Known(*entry),
             Found::Stale => Found::Stale,
             Found::Unknown => Found::Unknown,

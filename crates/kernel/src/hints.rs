@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use forebay_hints::program::{ID_CONSTANT, constant_offset};
-use libbpf_rs::{Linker, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Linker, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
 use rustix::fs::MemfdFlags;
 
 use crate::layout::Settings;
@@ -57,12 +57,10 @@ pub(crate) fn load(
     let loaded = link_and_load(object, settings, maps, options);
     libbpf_rs::set_print(print);
     let said = SAID.take();
-    let (object, program) = loaded.map_err(|(what, source)| {
+    loaded.map_err(|(what, source)| {
         let first = said.len().saturating_sub(LAST_LINES);
         HintsError { what, source, said: said[first..].to_vec() }
-    })?;
-    drop(object);
-    Ok(program)
+    })
 }
 
 type Step<T> = Result<T, (&'static str, libbpf_rs::Error)>;
@@ -72,7 +70,7 @@ fn link_and_load(
     settings: Settings,
     maps: &[(OsString, MapHandle)],
     options: HintsOptions,
-) -> Step<(Object, OwnedFd)> {
+) -> Step<OwnedFd> {
     let step = |what| move |source| (what, source);
     let linked = link(object).map_err(step("link the object to the port's program"))?;
     let mut open = ObjectBuilder::default().open_memory(&linked).map_err(step("open what was linked"))?;
@@ -91,9 +89,7 @@ fn link_and_load(
         }
     }
     let object = open.load().map_err(step("load the program"))?;
-    let program = program(&object, LINKED)
-        .map_err(|error| ("find the program", std::io::Error::other(error).into()))?;
-    Ok((object, program))
+    program(&object, LINKED).map_err(|error| ("find the program", std::io::Error::other(error).into()))
 }
 
 /// Both objects in one, as an ELF file.

@@ -87,7 +87,7 @@ impl LayoutBook {
     fn show(&self) -> Vec<HintsLayout> {
         let mut shown = Vec::new();
         for (id, layout) in &self.shown {
-            let forebay_hints::Found::Known(known) = self.layouts.find_id(id.0.get()) else { continue };
+            let forebay_hints::Found::Known(known) = self.layouts.find(id.0.get()) else { continue };
             let (text, bytes) = (layout.to_string(), layout.bytes());
             shown.push(HintsLayout { id: id.0.get(), text, bytes, packets: known.packets() });
         }

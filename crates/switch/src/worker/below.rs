@@ -39,7 +39,7 @@ impl Worker {
             let next = id_of(bytes);
             if next != id {
                 count(id, found, run, cell, *worker);
-                (id, found, run) = (next, layouts.find_id(next), 0);
+                (id, found, run) = (next, layouts.find(next), 0);
             }
             run += 1;
             below.push(match found {
