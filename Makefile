@@ -58,13 +58,13 @@ bench: ## Measure against the kernel bridge and OVS AF_XDP (root; BENCH=options 
 	$(CARGO_BUILD)
 	$(RELEASE)/forebay-lab bench $(BENCH)
 
-experiments: ## Measure what one pool for thousands of ports costs and is worth; reports in experiments/ (root)
+experiments: ## Measure what one pool costs and is worth, and try the fast path; reports in experiments/ (root)
 	@scripts/root.sh experiments
 	@scripts/toolchain.sh
 	@scripts/deps.sh build demo bench
 	$(CARGO_BUILD)
 	mkdir -p experiments
-	for one in thousand threshold memory starvation adjustable hints; do \
+	for one in thousand threshold memory starvation adjustable hints misdelivery changes flows restart; do \
 		$(RELEASE)/forebay-lab $$one --json experiments/$$one.json --html experiments/$$one.html || exit 1; \
 	done
 

@@ -19,7 +19,7 @@ static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_i
 {
 	void *data = (void *)(long)ctx->data;
 	struct port_mark *mark = (void *)(long)ctx->data_meta;
-	__be16 protocol = 0; /* the verifier wants them written: no CAP_PERFMON here */
+	__be16 protocol = 0; /* the verifier wants them written, where there is no CAP_PERFMON */
 	__u16 tci = 0;
 
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci)) {
@@ -87,6 +87,7 @@ int collector(struct xdp_md *ctx)
 	enum source source;
 	__u32 port_id;
 
+	ROOM_TO_GROW(512);
 	source = source_port(ctx, &port_id);
 	if (source == UNKNOWN)
 		return drain(ctx);

@@ -23,7 +23,14 @@ struct settings {
 	__u32 queues;	     /* of a collector; one a worker */
 	__u32 frame_payload; /* bytes of a packet that one frame holds */
 	__u32 shared_ring;   /* stands for a port id where all ports share a ring; then comes the drain */
-	__u32 reserved;
+	__u32 never;	     /* 0; see ROOM_TO_GROW */
+	__u32 bucket_bits;   /* log2 of the flow table's buckets */
+	__u32 stripes;	     /* of flows' counters: a power of two, at most one a CPU */
+	__u32 near_ports;    /* entries of the map of this name, a power of two */
+	__u32 has_shared_stripes; /* there are more CPUs than stripes */
+	__u32 is_weakly_ordered; /* loads may be seen in another order than they were written in */
+	__u32 outlives; /* the programs stay when the daemon dies, until another adopts them */
+	__u64 multipliers[5];	 /* secret and odd */
 };
 
 /*
@@ -52,7 +59,18 @@ struct collector_ends {
 struct port_config {
 	__u16 port_id;	/* source port id, the index of its counters */
 	__u16 queue;	/* collector queue that a tcx port's packets take */
-	__u32 bank;	/* where its sockets are */
+	__u16 bank;	/* where its sockets are */
+	__u16 flags;	/* PORT_* */
+};
+
+/* Frames may come in with their L4 checksum unfinished. */
+#define PORT_LEAVES_CHECKSUMS 1
+
+/* The same, where a look at one place finds it; ifindex 0: nobody's place. */
+struct near_port {
+	__u32 ifindex;
+	__u16 port_id;
+	__u16 flags;
 };
 
 /* Counted by the kernel programs, read by the daemon through shared memory. */
@@ -101,6 +119,105 @@ struct port_mark {
 	__u32 port_id;
 	__u32 layout_id; /* LAYOUT_MARK */
 };
+
+/*
+ * What was decided once for packets of one kind, to be repeated. Written by the
+ * daemon through shared memory while programs read: a flow counts only if its
+ * version was even and the same before and after it was read.
+ *
+ *   key[0]  destination address, input port id << 48
+ *   key[1]  source address, (the VLAN id of the 802.1Q tag | 0x1000, or 0 without one) << 48
+ *   key[2]  classes: source, destination, source port << 32, destination port << 48
+ *   key[3]  classes: protocol, EtherType << 16, and 1 << 32; or all 0, and key[2] too
+ *
+ * Addresses: the first four bytes as one number, the last two << 32.
+ */
+struct flow {
+	__u64 key[4];
+	__u64 decided;	   /* the sum of the generations it was decided under */
+	__u32 version;
+	__u32 ifindex;	   /* of the output */
+	__u16 output;	   /* its port id; where nothing leaves, that of the port whose settings say so */
+	__u16 max_length;  /* longer packets, as they lie in the input, are not for this flow */
+	__u16 source;	   /* stations whose places were relied upon, as generations; */
+	__u16 destination; /* 0: nobody's */
+	__u8 action;	   /* enum flow_action */
+	__u8 tag;	   /* enum flow_tag */
+	__u16 vid;
+	__u32 note; /* the daemon's own, for whoever adopts the table */
+};
+
+enum flow_action {
+	FLOW_NONE, /* an empty place */
+	FLOW_OUTPUT,
+	FLOW_DROP,
+	FLOW_DEEPER, /* look again, with the classes that `vid` names */
+};
+
+/* Classes that rules ask for; the others are 0. */
+enum deeper {
+	DEEPER_ETHERTYPE = 1,
+	DEEPER_PROTOCOL = 2,
+	DEEPER_SOURCE = 4,
+	DEEPER_DESTINATION = 8,
+	DEEPER_PORTS = 16,
+};
+
+/*
+ * How little of a packet rules tell apart: two packets of the same classes fall
+ * under the same rules. 0 is what no rule names, and what a packet does not have.
+ */
+struct number_classes { /* of the number that is the index */
+	__u16 source_port;
+	__u16 destination_port;
+	__u16 ethertype;
+	__u16 protocol;
+};
+
+struct prefix_key {
+	__u32 bits; /* those of `which`, and of the address */
+	__u32 which; /* enum prefix_of */
+	__u8 address[16]; /* IPv4's in the first four */
+};
+
+enum prefix_of {
+	PREFIX_OF_SOURCE_V4,
+	PREFIX_OF_SOURCE_V6,
+	PREFIX_OF_DESTINATION_V4,
+	PREFIX_OF_DESTINATION_V6,
+};
+
+enum flow_tag {
+	TAG_KEEP,
+	TAG_REMOVE,
+	TAG_SET, /* VLAN id `vid`, priority as it was */
+};
+
+#define FLOW_TAGGED 0x1000
+
+/* Places that are one behind the other; a flow lies in one of two such buckets. */
+#define BUCKET_WAYS 4
+
+struct flow_count {
+	__u64 packets; /* on the wire, of those that a GSO packet becomes */
+	__u64 bytes;
+};
+
+/* What a daemon that is to adopt the maps must find as it expects it. */
+struct format {
+	__u32 version;
+	__u32 reserved;
+	struct settings settings;
+};
+
+/*
+ * Generations: each only ever grows, when something has changed that decisions
+ * relied upon. The first is the switch's; it is odd while flows are followed.
+ */
+#define GENERATION_OF_SWITCH 0
+#define STATIONS 16384
+#define GENERATION_OF_STATION(station) (1 + (station))
+#define GENERATION_OF_PORT(port_id) (1 + STATIONS + (port_id))
 
 /* Departures that a worker can write before it has them sent. */
 #define DEPARTURES_A_WORKER 64

@@ -85,8 +85,95 @@ struct {
 	__uint(max_entries, 1);
 } hinted SEC(".maps");
 
+/* Interface index & (settings.near_ports - 1) -> the port of that netdev, if it has this place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct near_port);
+	__uint(max_entries, 1);
+} near_ports SEC(".maps");
+
+/* The flow table, written by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct flow);
+	__uint(max_entries, 1);
+} flows SEC(".maps");
+
+/* Flow number, and as many again for each further stripe -> what it carried. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct flow_count);
+	__uint(max_entries, 1);
+} flow_counts SEC(".maps");
+
+/* GENERATION_OF_*, written by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(max_entries, 1);
+} generations SEC(".maps");
+
+/* A number -> the classes of the port, EtherType and protocol of this number, written by the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct number_classes);
+	__uint(max_entries, 65536);
+} number_classes SEC(".maps");
+
+/* Networks that rules name -> their classes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix_key);
+	__type(value, __u32);
+	__uint(max_entries, 16384);
+} prefix_classes SEC(".maps");
+
+/* Port id -> its netdev, if that takes frames from XDP programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} outputs SEC(".maps");
+
+/* Written by the daemon that made the maps. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct format);
+	__uint(max_entries, 1);
+} format SEC(".maps");
+
 /* Set before loading. */
 const volatile struct settings settings = {};
+
+/*
+ * Instructions that are never run, and that the verifier takes out.
+ *
+ * Linux (seen in 6.12 and 6.18) remembers where a program lay that is bound to a
+ * netdev when it was handed in. A program that outgrows its pages while it is
+ * verified is moved, and nobody tells: when the netdev goes before the program,
+ * the kernel follows the stale address (__bpf_prog_offload_destroy) and dies.
+ * With these a program is never larger afterwards than it was before.
+ * crates/kernel/src/link.rs checks it each time one is loaded.
+ */
+#define ROOM_TO_GROW(instructions)                                          \
+	do {                                                                \
+		if (settings.never)                                         \
+			asm volatile(".rept " #instructions "\nr0 = 0\n.endr" \
+				     ::: "r0");                             \
+	} while (0)
 
 static __always_inline struct port_counters *counters_of(__u32 port_id)
 {

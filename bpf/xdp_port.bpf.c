@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * XDP on a port: mark the frame with the source port id and redirect it to the
- * collector, or put it into the port's own socket on this netdev. What the
+ * XDP on a port: follow a flow, or mark the frame with the source port id and
+ * redirect it to the collector, or put it into the port's own socket on this
+ * netdev. What the
  * device knows about a frame goes neither way by itself. So a VLAN tag that the
  * device took off is put back into the frame here, or becomes a hint; this needs
  * a program that is bound to the netdev.
@@ -11,13 +12,8 @@
  * somebody else's program writes.
  */
 #include "account.h"
+#include "flow_xdp.h"
 #include "hints.h"
-
-#include <linux/if_ether.h>
-#include <linux/in.h>
-
-#define ADDRESS_BYTES (2 * ETH_ALEN)
-#define TAG_BYTES 4
 
 enum variant {
 	PLAIN,
@@ -26,30 +22,9 @@ enum variant {
 	LINKED,
 };
 
-struct tag {
-	__be16 protocol;
-	__be16 tci;
-};
-
 /* Programs of somebody else's that write hints take its place when they are linked to this object. */
 __weak int forebay_fill(struct xdp_md *ctx)
 {
-	return 0;
-}
-
-static __always_inline int insert_tag(struct xdp_md *ctx, __be16 protocol, __u16 tci)
-{
-	struct tag tag = { .protocol = protocol, .tci = bpf_htons(tci) };
-	void *data, *end;
-
-	if (bpf_xdp_adjust_head(ctx, -TAG_BYTES))
-		return -1;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	if (data + TAG_BYTES + ADDRESS_BYTES > end)
-		return -1;
-	__builtin_memmove(data, data + TAG_BYTES, ADDRESS_BYTES);
-	__builtin_memcpy(data + ADDRESS_BYTES, &tag, sizeof(tag));
 	return 0;
 }
 
@@ -78,12 +53,24 @@ static __always_inline int to_socket(struct port_counters *counted, __u32 socket
 static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
+	struct near_port *near = near_port(ifindex);
 	struct port_counters *counted;
 	struct port_config *port;
-	__be16 protocol = 0; /* the verifier wants them written: no CAP_PERFMON here */
+	__be16 protocol = 0; /* the verifier wants them written, where there is no CAP_PERFMON */
 	__u16 tci = 0;
 	__u32 queue, account, bank;
+	int followed;
 
+	if (variant != PLAIN) {
+		ROOM_TO_GROW(512);
+		if (bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci))
+			protocol = 0;
+	}
+	if (near) {
+		followed = follow_frame(ctx, near, protocol, tci);
+		if (followed != NOT_FOLLOWED)
+			return followed;
+	}
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return XDP_PASS;
@@ -91,12 +78,10 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	queue = queue_of(ctx, port);
 	bank = port->bank;
 	if (!counted || queue >= settings.queues || !find_account(port, queue, &account))
-		return XDP_PASS;
+		return settings.outlives ? XDP_DROP : XDP_PASS;
 	add(&counted->offered_packets, 1);
 	if (!admit(counted, account, 1, bpf_xdp_get_buff_len(ctx)))
 		return XDP_DROP;
-	if (variant != PLAIN && bpf_xdp_metadata_rx_vlan_tag(ctx, &protocol, &tci))
-		protocol = 0;
 	/* A hint has room for one kind of tag. */
 	if (protocol && !(variant == HINTED && protocol == bpf_htons(ETH_P_8021Q))) {
 		if (insert_tag(ctx, protocol, tci))

@@ -30,6 +30,7 @@ test       udhcpc                           udhcpc                    traffic: a
 test       radvd                            radvd                     traffic: IPv6 router advertisements
 test       kill                             procps                    sends signals
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
+bench      wrk                              wrk                       traffic: a web client that keeps its connections
 lint       llvm-strip                       llvm                      compares BPF objects without debug information
 instructions valgrind                        valgrind                  counts instructions
 fuzz       g++                              g++                       compiles libFuzzer

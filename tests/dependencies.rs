@@ -20,10 +20,11 @@ enum Layer {
     Tool,
 }
 
-const LAYERS: [(&str, Layer); 11] = [
+const LAYERS: [(&str, Layer); 12] = [
     ("forebay-policy", Layer::Pure),
     ("forebay-hints", Layer::Pure),
     ("forebay-wire", Layer::Pure),
+    ("forebay-flow", Layer::Pure),
     ("forebay-control", Layer::Pure),
     ("forebay-pool", Layer::Mechanism),
     ("forebay-xsk", Layer::Mechanism),

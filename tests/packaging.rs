@@ -40,7 +40,7 @@ fn the_example_configuration_is_the_default_one() {
 fn every_example_in_the_configuration_is_valid_when_switched_on() {
     let text = with_examples(&packaged("forebay.toml"));
     let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    assert_eq!((config.ports.len(), config.fdb.static_entries.len()), (1, 1));
+    assert_eq!((config.ports.len(), config.fdb.static_entries.len(), config.flows.rules.len()), (1, 1, 1));
     assert!(config.metrics.listen.is_some());
 }
 

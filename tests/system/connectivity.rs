@@ -34,7 +34,7 @@ pub fn ping_all(hosts: &[Host], v6: bool) -> Result<()> {
     Ok(())
 }
 
-fn two_workers(subject: Subject) -> Outcome {
+pub fn two_workers(subject: Subject) -> Outcome {
     const BYTES: u64 = 64 << 20;
     let mut bed = Bed::with_config(subject, "[switch]\nworkers = 2\n")?;
     let hosts = bed.lab.hosts(4, subject.kind())?;
@@ -122,7 +122,7 @@ pub fn check_stream(
     Ok(())
 }
 
-fn stream(
+pub fn stream(
     lab: &Lab,
     client: &Host,
     server: &Host,

@@ -125,7 +125,7 @@ fn no_root() -> Outcome {
 }
 
 /// Names of BPF programs attached in the switch's namespace, and of netdevs that are not the hosts'.
-fn traces(bed: &Bed) -> Result<String, Box<dyn std::error::Error>> {
+pub fn traces(bed: &Bed) -> Result<String, Box<dyn std::error::Error>> {
     let attached = bed.lab.switch().run("bpftool", &["net", "show"])?.stdout;
     let lines = attached.lines().filter(|line| line.contains(" id ")).collect::<Vec<_>>().join("\n");
     let links = bed.lab.switch().ip(&["-br", "link"])?.stdout;

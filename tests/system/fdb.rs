@@ -43,7 +43,7 @@ fn entry_of(client: &Client, n: u16) -> Result<Option<(String, FdbKind)>> {
     Ok(found.next().map(|entry| (entry.port, entry.kind)))
 }
 
-fn learning(subject: Subject) -> Outcome {
+pub fn learning(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
     let mut wire = Wire::new(&hosts)?;
     let (_, counted) = wire.deliver(&mut bed, 0, tell(1, 2), &[1, 2])?;
@@ -61,7 +61,7 @@ fn learning(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn moving(subject: Subject) -> Outcome {
+pub fn moving(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
     let mut wire = Wire::new(&hosts)?;
     wire.deliver(&mut bed, 0, shout(1), &[1, 2])?.1.no_drops();
@@ -71,7 +71,7 @@ fn moving(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn ageing(subject: Subject) -> Outcome {
+pub fn ageing(subject: Subject) -> Outcome {
     let mut bed = Bed::with_config(subject, "[fdb]\nageing_seconds = 2\n")?;
     let hosts = bed.lab.hosts(3, subject.kind())?;
     bed.attach(&hosts)?;
@@ -87,7 +87,7 @@ fn ageing(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn static_entries(subject: Subject) -> Outcome {
+pub fn static_entries(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
     let mut wire = Wire::new(&hosts)?;
     let client = bed.client();
@@ -104,7 +104,7 @@ fn static_entries(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn mac_flood(subject: Subject) -> Outcome {
+pub fn mac_flood(subject: Subject) -> Outcome {
     const SOURCES: u16 = 1000;
     const PORTION: usize = 50;
     const LIMIT: usize = 100;
@@ -158,7 +158,7 @@ fn flood_limit(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn reserved_addresses(subject: Subject) -> Outcome {
+pub fn reserved_addresses(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     let mut wire = Wire::new(&hosts)?;
     let to_group = |last| move |mark| Frame::marked(station(1), [1, 0x80, 0xc2, 0, 0, last], mark);
@@ -172,7 +172,7 @@ fn reserved_addresses(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn same_port(subject: Subject) -> Outcome {
+pub fn same_port(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     let mut wire = Wire::new(&hosts)?;
     wire.deliver(&mut bed, 0, shout(1), &[1])?.1.no_drops();

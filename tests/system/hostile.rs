@@ -26,10 +26,10 @@ pub fn register(suite: &mut Suite) {
 }
 
 /// xorshift64* (Vigna 2014): the same frames at every run.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -98,7 +98,7 @@ fn runts(subject: Subject) -> Outcome {
     Ok(assert_alive(&hosts)?)
 }
 
-fn random_frames(subject: Subject) -> Outcome {
+pub fn random_frames(subject: Subject) -> Outcome {
     let (mut bed, hosts, socket) = vandal_bed(subject)?;
     let mut random = Random(SEED);
     let ((), counted) = bed.watch(|_| {
@@ -125,7 +125,7 @@ fn oversize(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn vlan_stacks(subject: Subject) -> Outcome {
+pub fn vlan_stacks(subject: Subject) -> Outcome {
     const MOST_TAGS: usize = 374;
     let (mut bed, hosts, socket) = vandal_bed(subject)?;
     let mut sent = 0;
@@ -144,7 +144,7 @@ fn vlan_stacks(subject: Subject) -> Outcome {
     Ok(assert_alive(&hosts)?)
 }
 
-fn lying_lengths(subject: Subject) -> Outcome {
+pub fn lying_lengths(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     let mut wire = Wire::new(&hosts)?;
     let ends = (([2; 6], [10, 66, 9, 1], 7), ([0xff; 6], [10, 66, 9, 2], 9));

@@ -12,6 +12,8 @@ mod bed;
 mod connectivity;
 mod faults;
 mod fdb;
+mod flows;
+mod handover;
 mod harness;
 mod hints;
 mod hostile;
@@ -39,6 +41,8 @@ fn main() {
     fdb::register(&mut suite);
     services::register(&mut suite);
     hints::register(&mut suite);
+    flows::register(&mut suite);
+    handover::register(&mut suite);
     transmit::register(&mut suite);
     hostile::register(&mut suite);
     pool::register(&mut suite);

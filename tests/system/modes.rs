@@ -104,7 +104,7 @@ fn configured_mode(subject: Subject) -> Outcome {
 }
 
 /// TCP goes on and hardly a ping is lost while the mode changes again and again.
-fn changes(subject: Subject) -> Outcome {
+pub fn changes(subject: Subject) -> Outcome {
     const ROUNDS: usize = 4;
     const PINGS: u32 = 4000;
     let mut bed = Bed::new(subject)?;

@@ -19,7 +19,7 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_everywhere("tcp_carries_data_in_jumbo_frames", jumbo_tcp);
 }
 
-fn mtus(subject: Subject) -> Outcome {
+pub fn mtus(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     // Down to the smallest last: below 1280 the kernel takes IPv6 away from a netdev.
     for mtu in [9000, 4000, 1794, 1793, 1500, 1280, 576, 68] {
@@ -36,7 +36,7 @@ fn mtus(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn fragments(subject: Subject) -> Outcome {
+pub fn fragments(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     for v6 in [false, true] {
         let long = Ping::new(hosts[1].address(v6)).payload_bytes(20_000);

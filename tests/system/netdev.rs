@@ -55,7 +55,7 @@ fn state(bed: &mut Bed, port: &str) -> Result<PortState> {
     Ok(bed.client().port(port)?.state)
 }
 
-fn down_and_up(subject: Subject) -> Outcome {
+pub fn down_and_up(subject: Subject) -> Outcome {
     beside_traffic(subject, |bed, host, other| {
         bed.lab.switch().ip(&["link", "set", host.name(), "down"])?;
         bed.client().wait_port_state(host.name(), PortState::NetdevDown)?;
@@ -64,7 +64,7 @@ fn down_and_up(subject: Subject) -> Outcome {
     })
 }
 
-fn rename(subject: Subject) -> Outcome {
+pub fn rename(subject: Subject) -> Outcome {
     beside_traffic(subject, |bed, host, other| {
         let port = host.name().to_owned();
         assert!(Ping::new(host.v4()).count(1).from(other)?.is_complete());
@@ -91,7 +91,7 @@ fn moves(subject: Subject) -> Outcome {
     })
 }
 
-fn deleted_and_made_again(subject: Subject) -> Outcome {
+pub fn deleted_and_made_again(subject: Subject) -> Outcome {
     beside_traffic(subject, |bed, host, other| {
         for _ in 0..2 {
             host.pull_out()?;
@@ -103,7 +103,7 @@ fn deleted_and_made_again(subject: Subject) -> Outcome {
     })
 }
 
-fn ports_come_and_go(subject: Subject) -> Outcome {
+pub fn ports_come_and_go(subject: Subject) -> Outcome {
     beside_traffic(subject, |bed, host, other| {
         let traffic = Stream::start(other, host)?;
         for _ in 0..5 {

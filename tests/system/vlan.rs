@@ -131,7 +131,7 @@ pub fn same_mac_two_vlans(subject: Subject) -> Outcome {
     Ok(())
 }
 
-fn isolated(subject: Subject) -> Outcome {
+pub fn isolated(subject: Subject) -> Outcome {
     let mut bed = Bed::new(subject)?;
     let hosts = bed.lab.hosts(3, subject.kind())?;
     bed.attach_isolated(&hosts[..2])?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_lab::dut::counters::Reading;
 use forebay_lab::frame::{self, Frame};
 use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::{Host, Result};
@@ -10,6 +11,8 @@ use crate::bed::{Bed, Oracle};
 
 /// How long a frame may take.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
+/// How long a tap's pump may take for a frame that has left the switch.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// A frame socket on each of some silent hosts.
 pub struct Wire {
@@ -51,14 +54,45 @@ impl Wire {
             self.sockets[from].send(&bytes)?;
             to.iter().map(|host| self.expect_one(*host, mark)).collect::<Result<Vec<_>>>()
         })?;
+        self.nobody_else(mark)?;
+        Ok((arrived, counted))
+    }
+
+    /// As [`Wire::deliver`], but the frame is sent at once: nobody looks at the counters before.
+    pub fn pass(
+        &mut self,
+        bed: &mut Bed,
+        from: usize,
+        shape: impl FnOnce(u32) -> Frame,
+        to: &[usize],
+    ) -> Result<Vec<Vec<u8>>> {
+        let mark = self.mark();
+        self.sockets[from].send(&shape(mark).build())?;
+        let arrived = to.iter().map(|host| self.expect_one(*host, mark)).collect::<Result<_>>()?;
+        Reading::settled(&bed.client())?;
+        self.nobody_else(mark)?;
+        Ok(arrived)
+    }
+
+    /// What a host got so far, also what is still between its netdevs.
+    pub fn drain(&mut self, host: usize) -> Result<Vec<Vec<u8>>> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.sockets[host].receive(QUIET)? {
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+
+    fn nobody_else(&mut self, mark: u32) -> Result<()> {
         for (host, socket) in self.sockets.iter_mut().enumerate() {
             let more = socket.collect(1, Duration::ZERO, |frame| frame::mark_of(frame) == Some(mark))?;
             assert!(more.is_empty(), "host {host} should not have got this (again): {more:02x?}");
         }
-        Ok((arrived, counted))
+        Ok(())
     }
 
-    fn expect_one(&mut self, host: usize, mark: u32) -> Result<Vec<u8>> {
+    /// The frame with this mark, which the host must get.
+    pub fn expect_one(&mut self, host: usize, mark: u32) -> Result<Vec<u8>> {
         let matches = |frame: &[u8]| frame::mark_of(frame) == Some(mark);
         let mut frames = self.sockets[host].collect(1, ARRIVAL_LIMIT, matches)?;
         assert_eq!(frames.len(), 1, "host {host} did not get the frame with mark {mark}");

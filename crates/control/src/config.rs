@@ -16,10 +16,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::eswitch::SpoolMode;
+use crate::eswitch::{Offload, SpoolMode};
 use crate::fdb::FdbAdd;
 use crate::pool::PoolPolicy;
 use crate::port::PortSpec;
+use crate::rule::RuleAdd;
 use crate::rxq::RefillKind;
 
 pub use diff::{ConfigDiff, PortChange};
@@ -39,6 +40,8 @@ pub struct Config {
     pub fdb: FdbConfig,
     /// `[flood]`
     pub flood: FloodConfig,
+    /// `[flows]`
+    pub flows: FlowsConfig,
     /// `[metrics]`
     pub metrics: MetricsConfig,
     /// `[log]`
@@ -150,6 +153,34 @@ impl Default for FloodConfig {
     }
 }
 
+/// `[flows]`: decisions that the kernel programs repeat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FlowsConfig {
+    /// Whether they repeat any.
+    pub offload: Offload,
+    /// Flows there may be in all, 1024 to 1048576; can change only with a restart.
+    pub max_entries: u32,
+    /// Seconds until a flow without traffic is taken out, 1 to 3600.
+    pub idle_seconds: u32,
+    /// Flows a second that one port may install, 1 to 1000000.
+    pub installs_per_second: u32,
+    /// `[[flows.rules]]`
+    pub rules: Vec<RuleAdd>,
+}
+
+impl Default for FlowsConfig {
+    fn default() -> Self {
+        FlowsConfig {
+            offload: Offload::On,
+            max_entries: 65536,
+            idle_seconds: 30,
+            installs_per_second: 20_000,
+            rules: Vec::new(),
+        }
+    }
+}
+
 /// `[metrics]`
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -213,6 +244,12 @@ pub struct Settings {
     pub flood_copies_per_second: u64,
     /// As in [`FloodConfig`].
     pub flood_burst_copies: u64,
+    /// As in [`FlowsConfig`].
+    pub offload: Offload,
+    /// As in [`FlowsConfig`].
+    pub flow_idle_seconds: u32,
+    /// As in [`FlowsConfig`].
+    pub flow_installs_per_second: u32,
 }
 
 /// A file that is not a valid configuration.
@@ -254,6 +291,9 @@ impl Config {
             max_entries_per_port: self.fdb.max_entries_per_port,
             flood_copies_per_second: self.flood.copies_per_second,
             flood_burst_copies: self.flood.burst_copies,
+            offload: self.flows.offload,
+            flow_idle_seconds: self.flows.idle_seconds,
+            flow_installs_per_second: self.flows.installs_per_second,
         }
     }
 

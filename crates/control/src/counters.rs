@@ -55,6 +55,8 @@ drop_reasons! {
     VlanNotAllowed => "vlan_not_allowed",
     /// Both ends are isolated ports.
     Isolated => "isolated",
+    /// A rule says that such packets are dropped.
+    ByRule => "by_rule",
     /// The destination is behind the port the packet came from.
     SamePort => "same_port",
     /// The destination is a link-local group address (01:80:C2:00:00:00 to 0F), which bridges do not forward.
@@ -213,6 +215,8 @@ pub struct PortCounters {
     pub not_learned_packets: u64,
     /// Packets that entered here with an unfinished L4 checksum, which was completed.
     pub completed_checksums: u64,
+    /// Packets that entered here and that the kernel programs carried or dropped by a flow; part of `rx_packets`.
+    pub offloaded_packets: u64,
     /// Packets that ended here.
     pub drops: Drops,
 }
@@ -227,6 +231,7 @@ impl AddAssign for PortCounters {
         self.flooded_packets += other.flooded_packets;
         self.not_learned_packets += other.not_learned_packets;
         self.completed_checksums += other.completed_checksums;
+        self.offloaded_packets += other.offloaded_packets;
         self.drops += other.drops;
     }
 }
@@ -273,11 +278,13 @@ mod tests {
             PortCounters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, ..Default::default() };
         (one.forwarded_packets, one.flooded_packets) = (5, 6);
         (one.not_learned_packets, one.completed_checksums) = (7, 8);
+        one.offloaded_packets = 9;
         one.drops[DropReason::NoFrame] = 7;
         let total: PortCounters = [one, one].into_iter().sum();
         let values = [total.rx_packets, total.rx_bytes, total.tx_packets, total.tx_bytes];
         assert_eq!(values, [2, 4, 6, 8]);
         assert_eq!((total.forwarded_packets, total.flooded_packets, total.drops.total()), (10, 12, 14));
         assert_eq!((total.not_learned_packets, total.completed_checksums), (14, 16));
+        assert_eq!(total.offloaded_packets, 18);
     }
 }

@@ -57,6 +57,8 @@ pub enum ErrorCode {
     NoSuchNetdev,
     /// No such forwarding entry.
     NoSuchEntry,
+    /// No rule of this id.
+    NoSuchRule,
     /// No snapshot of the pool has been taken, or the port is not in it.
     NoSnapshot,
     /// The netdev is a port already.
@@ -71,6 +73,10 @@ pub enum ErrorCode {
     ForeignProgram,
     /// The switch has as many ports as it may have.
     TooManyPorts,
+    /// A rule asks for the same at the same priority.
+    RuleExists,
+    /// The switch has as many rules as it may have.
+    TooManyRules,
     /// The forwarding table, or the port's part of it, is full.
     FdbFull,
     /// The daemon lacks a capability.
@@ -97,18 +103,20 @@ impl ErrorCode {
             | ErrorCode::NoSuchPort
             | ErrorCode::NoSuchNetdev
             | ErrorCode::NoSuchEntry
+            | ErrorCode::NoSuchRule
             | ErrorCode::NoSnapshot => 404,
             ErrorCode::MethodNotAllowed => 405,
             ErrorCode::TooSlow => 408,
             ErrorCode::AlreadyPort
             | ErrorCode::NameTaken
+            | ErrorCode::RuleExists
             | ErrorCode::NetdevDown
             | ErrorCode::ForeignProgram => 409,
             ErrorCode::TooLarge => 413,
             ErrorCode::UnsupportedMediaType => 415,
             ErrorCode::UnknownField | ErrorCode::InvalidValue | ErrorCode::NetdevRefused => 422,
             ErrorCode::NotSupported => 501,
-            ErrorCode::TooManyPorts | ErrorCode::FdbFull => 507,
+            ErrorCode::TooManyPorts | ErrorCode::TooManyRules | ErrorCode::FdbFull => 507,
             ErrorCode::Busy | ErrorCode::ShuttingDown => 503,
             ErrorCode::KernelRefused | ErrorCode::Internal => 500,
         }

@@ -21,6 +21,19 @@ pub enum SpoolMode {
 
 words!(SpoolMode: None => "none", Basic => "basic", Spp => "spp");
 
+/// Whether the kernel programs repeat what user space has decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offload {
+    /// They do, for every flow that they can carry.
+    #[default]
+    On,
+    /// Every packet goes through user space.
+    Off,
+}
+
+words!(Offload: On => "on", Off => "off");
+
 /// What may be changed of the switch; what isn't given stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +41,9 @@ pub struct EswitchSet {
     /// How ports share packet memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool_mode: Option<SpoolMode>,
+    /// Whether the kernel programs repeat decisions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Offload>,
 }
 
 /// What a change took, and the switch as it is then.
@@ -57,6 +73,10 @@ pub struct PortNotMoved {
 pub struct EswitchShow {
     /// How ports share packet memory.
     pub spool_mode: SpoolMode,
+    /// Whether the kernel programs repeat decisions.
+    pub offload: Offload,
+    /// Flows that they have now.
+    pub flows: u64,
     /// Workers.
     pub workers: u32,
     /// The collectors' netdevs: of the lane for ports that have few packets, and of that for those that have many.

@@ -10,6 +10,7 @@
 //!            the running switch, as it is bound ┘
 //! ```
 
+mod flows;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::eswitch::SpoolMode;
 use crate::port::AttachKind;
+
+pub use flows::{FLOW_WAYS, FlowShape};
 
 /// Collectors of a pool: one for ports that have few packets, one for those that have many.
 pub const LANES: usize = 2;
@@ -86,6 +89,8 @@ pub struct Setup {
     pub frame_size: u32,
     /// Ports that the tables have room for.
     pub max_ports: u32,
+    /// Kernel flows that there is room for.
+    pub flows: FlowShape,
 }
 
 impl Setup {
@@ -163,6 +168,8 @@ pub struct Wish {
     pub frames: Option<u32>,
     /// Bytes of one frame.
     pub frame_size: u32,
+    /// CPUs of the machine.
+    pub cpus: u32,
 }
 
 impl Wish {
@@ -198,6 +205,7 @@ impl Wish {
             frames: self.frames(),
             frame_size: self.frame_size,
             max_ports: config.switch.max_ports,
+            flows: FlowShape::new(config.flows.max_entries, self.cpus),
         })
     }
 

@@ -33,7 +33,7 @@ pub struct PortStats {
 /// Sizes of bursts that are counted apart: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 packets.
 pub const BATCH_SIZES: usize = 7;
 
-/// How destinations were found.
+/// How destinations and rules were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Lookups {
     /// The address is in the forwarding table.
@@ -42,6 +42,10 @@ pub struct Lookups {
     pub unknown: u64,
     /// A group address, for which there is nothing to look up.
     pub group: u64,
+    /// Packets whose rule, where rules look deeper than their addresses, was known from one like them.
+    pub cached: u64,
+    /// Those whose rule was not known and was looked up among all.
+    pub classified: u64,
 }
 
 /// How long packets had been under way when it was decided where they go.
@@ -117,7 +121,7 @@ pub struct WorkerStats {
     pub batch_sizes: [u64; BATCH_SIZES],
     /// Packets received: what the kernel programs left to user space.
     pub packets: u64,
-    /// How their destinations were found.
+    /// How their destinations and rules were found.
     pub lookups: Lookups,
     /// Copies handed to output ports; a packet flooded to three ports makes three.
     pub copies: u64,
@@ -152,6 +156,8 @@ impl WorkerStats {
                 known: less(|w| w.lookups.known),
                 unknown: less(|w| w.lookups.unknown),
                 group: less(|w| w.lookups.group),
+                cached: less(|w| w.lookups.cached),
+                classified: less(|w| w.lookups.classified),
             },
             copies: less(|w| w.copies),
             departed: less(|w| w.departed),

@@ -5,11 +5,13 @@ use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use crate::flow::{FlowFlushReply, FlowList, FlowTable};
 use crate::hints::{HintsSet, HintsShow};
 use crate::occupancy::{ClearmaxReply, PoolOccupancy};
 use crate::page_pool::PagePool;
 use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use crate::rule::{RuleAdd, RuleShow};
 use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use crate::stats::{LatencyShow, StatsShow, WorkersShow};
 
@@ -62,6 +64,33 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// No such port.
     fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError>;
+
+    /// All rules, in the order in which they count.
+    fn rule_list(&self) -> Vec<RuleShow>;
+
+    /// Adds a rule, which counts from then on. It sleeps as long as a port that it names is not there.
+    ///
+    /// # Errors
+    /// A rule that no packet can fall under, one that asks the same at the same priority as another, or too many.
+    fn flow_add(&self, request: RuleAdd) -> Result<RuleShow, ApiError>;
+
+    /// Deletes a rule and returns it as it was.
+    ///
+    /// # Errors
+    /// No such rule.
+    fn flow_del(&self, id: u64) -> Result<RuleShow, ApiError>;
+
+    /// All flows and rules.
+    fn flow_list(&self) -> FlowList;
+
+    /// The table of flows without the flows, of which there may be a million.
+    fn flow_table(&self) -> FlowTable;
+
+    /// Forgets all flows, so that what they say is decided anew.
+    ///
+    /// # Errors
+    /// When the switch is stopping.
+    fn flow_flush(&self) -> Result<FlowFlushReply, ApiError>;
 
     /// All counters.
     fn stats(&self) -> StatsShow;
@@ -155,6 +184,9 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// A value it can't have; then nothing has changed.
     fn apply_settings(&self, settings: Settings) -> Result<(), ApiError>;
+
+    /// Saves what another process needs to go on. Nothing is detached from now on: the process is to end.
+    fn leave(&self);
 
     /// Stops workers, detaches all ports and frees what the kernel holds for the switch. A second call does nothing.
     fn shutdown(&self);

@@ -7,6 +7,7 @@
 mod capture;
 pub mod extract;
 mod fdb;
+mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_check;
 mod hints;
@@ -15,6 +16,7 @@ mod occupancy;
 pub mod openapi;
 mod pool;
 mod ports;
+mod rules;
 mod rxq;
 pub mod server;
 mod show;
@@ -118,6 +120,10 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(fdb::list, fdb::add))
         .routes(routes!(fdb::delete))
         .routes(routes!(fdb::flush))
+        .routes(routes!(flows::list))
+        .routes(routes!(flows::flush))
+        .routes(routes!(rules::list, rules::add))
+        .routes(routes!(rules::delete))
         .routes(routes!(show::stats))
         .routes(routes!(show::workers))
         .routes(routes!(show::clear_workers))

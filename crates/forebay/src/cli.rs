@@ -1,5 +1,6 @@
 //! The command line's definition: help, completions and man pages follow from it.
 
+mod flow;
 mod observe;
 
 use std::path::PathBuf;
@@ -7,13 +8,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use forebay_control::config::{DEFAULT_SOCKET, LogLevel};
-use forebay_control::eswitch::SpoolMode;
+use forebay_control::eswitch::{Offload, SpoolMode};
 use forebay_control::pool::PoolPolicy;
 use forebay_control::port::Attach;
 use forebay_control::rxq::{RefillKind, RxqBinding};
 use forebay_control::vlan::VlanMode;
 use forebay_control::{MacAddr, Vid};
 
+pub use flow::{FlowAddArgs, FlowCommand};
 pub use observe::{EstimateArgs, OccupancyCommand};
 
 /// A software switch for hosts with thousands of ports.
@@ -49,6 +51,9 @@ pub enum Command {
     /// Show and change which station is behind which port
     #[command(subcommand)]
     Fdb(FdbCommand),
+    /// Rules, and flows: decisions that the kernel programs repeat
+    #[command(subcommand)]
+    Flow(FlowCommand),
     /// Show packet counters
     Stats(StatsArgs),
     /// Show the pool of packet memory
@@ -101,7 +106,7 @@ pub struct Json {
 }
 
 /// Arguments of `run`; what is given here goes before the configuration file.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Configuration file (TOML); read again on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -118,6 +123,21 @@ pub struct RunArgs {
     /// Serve /metrics, read-only, on this address and TCP port
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics_listen: Option<std::net::SocketAddr>,
+    /// Whether the kernel programs repeat what was decided once: on or off
+    #[arg(long, value_name = "ON|OFF", value_parser = word::<Offload>)]
+    pub offload: Option<Offload>,
+    /// Leave ports, flows and counters to the next daemon, and take over what the last one left
+    ///
+    /// A daemon that serves the same socket with --handover is asked to leave (SIGUSR1). One that was killed has left
+    /// everything as well: the kernel goes on following flows meanwhile. SIGTERM is a full stop.
+    #[arg(long)]
+    pub handover: bool,
+    /// Remove what an earlier daemon with --handover left, and start anew
+    #[arg(long)]
+    pub clean: bool,
+    /// Directory on a BPF file system for what outlives the daemon
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/forebay")]
+    pub pin_dir: PathBuf,
     /// Check the configuration file and exit
     #[arg(long, requires = "config")]
     pub check: bool,
@@ -389,9 +409,9 @@ pub struct CaptureArgs {
 /// `forebay eswitch`
 #[derive(Debug, Subcommand)]
 pub enum EswitchCommand {
-    /// Show mode, workers, collectors and limits
+    /// Show mode, offload, workers, collectors and limits
     Show(Json),
-    /// Change how ports share packet memory, under traffic
+    /// Change how ports share packet memory, and what the kernel programs do, under traffic
     #[command(subcommand)]
     Set(EswitchSetCommand),
 }
@@ -404,6 +424,15 @@ pub enum EswitchSetCommand {
         /// none, basic or spp
         #[arg(value_parser = word::<SpoolMode>)]
         mode: SpoolMode,
+        /// How to print the reply
+        #[command(flatten)]
+        json: Json,
+    },
+    /// on: the kernel programs repeat what was decided once; off: every packet goes through user space
+    Offload {
+        /// on or off
+        #[arg(value_parser = word::<Offload>)]
+        offload: Offload,
         /// How to print the reply
         #[command(flatten)]
         json: Json,

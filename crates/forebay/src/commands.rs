@@ -2,6 +2,7 @@
 
 mod capture;
 mod fdb;
+mod flow;
 mod generate;
 mod hints;
 mod observe;
@@ -55,6 +56,7 @@ fn dispatch(cli: Cli) -> Outcome {
         }
         Command::Port(command) => port::run(&client, command),
         Command::Fdb(command) => fdb::run(&client, command),
+        Command::Flow(command) => flow::run(&client, &command),
         Command::Stats(args) => show::stats(&client, &args),
         Command::Pool(command) => pool::run(&client, &command),
         Command::PagePoolGet(json) => observe::page_pools(&client, json),

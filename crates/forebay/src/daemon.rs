@@ -5,6 +5,7 @@
 //! that arrive meanwhile wait in the socket's backlog.
 
 mod apply;
+mod handover;
 mod settings;
 
 use std::convert::Infallible;
@@ -28,6 +29,7 @@ use crate::output::print;
 use crate::socket::{OwnedSocket, SocketError};
 use crate::{preflight, wiring};
 
+use handover::Leaving;
 use settings::{Source, SourceError};
 
 /// Blocking calls at once; the rest waits its turn.
@@ -50,6 +52,8 @@ pub(crate) enum DaemonError {
     Start(#[from] wiring::StartError),
     #[error("can't start the control thread: {0}")]
     Control(#[from] io::Error),
+    #[error("can't take over: {0}")]
+    Handover(#[from] forebay_kernel::DatapathError),
     #[error("the switch did not stop within {} ms", STOP_TIMEOUT.as_millis())]
     Stop,
 }
@@ -57,8 +61,10 @@ pub(crate) enum DaemonError {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(socket: Option<PathBuf>, args: RunArgs) -> Result<(), DaemonError> {
     let check_only = args.check;
+    let args_given = args.clone();
     let source = Source::new(socket, args);
     let config = source.load()?;
+    let leaving = Leaving::new(&args_given, config.switch.socket.as_ref());
     if check_only {
         print("the configuration is valid");
         return Ok(());
@@ -66,7 +72,7 @@ pub(crate) fn run(socket: Option<PathBuf>, args: RunArgs) -> Result<(), DaemonEr
     let log = log::start(config.log.level);
     check_machine()?;
     let runtime = runtime()?;
-    let ended = start_and_serve(&runtime, source, config, log);
+    let ended = start_and_serve(&runtime, source, config, log, &leaving);
     runtime.shutdown_background();
     ended
 }
@@ -89,22 +95,33 @@ fn start_and_serve(
     source: Source,
     config: Config,
     log: LogHandle,
+    leaving: &Leaving,
 ) -> Result<(), DaemonError> {
     let _inside = runtime.enter();
     let signals = Signals::new()?;
-    let (_socket, listener) = OwnedSocket::bind(config.switch.socket.as_ref())?;
+    leaving.ask_for(config.switch.socket.as_ref())?;
+    let (owned, listener) = OwnedSocket::bind(config.switch.socket.as_ref())?;
     let listener = UnixListener::from_std(listener)?;
     let metrics = bind_metrics(config.metrics.listen)?;
-    let switch = wiring::start_switch(&config)?;
+    let switch = wiring::start_switch(&config, leaving.prepare()?)?;
     let applied = apply::to_empty(switch.as_ref(), &config);
-    let state = Running { switch: Arc::clone(&switch), source, applied, log };
+    let leaves = if leaving.is_wanted() { End::Leave } else { End::Stop };
+    let state = Running { switch: Arc::clone(&switch), source, applied, log, leaves };
     runtime.block_on(async {
         tokio::spawn(serve_api(Arc::clone(&switch), listener));
         if let Some(metrics) = metrics {
             tokio::spawn(serve_metrics(Arc::clone(&switch), TcpListener::from_std(metrics)?));
         }
-        state.wait_for_signals(signals).await;
-        stop(switch).await
+        match state.wait_for_signals(signals).await {
+            End::Stop => stop(switch).await,
+            End::Leave => {
+                switch.leave();
+                drop(owned);
+                tracing::info!("left everything to the next daemon");
+                // Nothing is dropped: what is attached stays.
+                std::process::exit(0)
+            }
+        }
     })
 }
 
@@ -148,6 +165,14 @@ struct Signals {
     hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
+    leave: Signal,
+}
+
+/// How a daemon ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Stop,
+    Leave,
 }
 
 impl Signals {
@@ -156,6 +181,7 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            leave: signal(SignalKind::user_defined1())?,
         })
     }
 }
@@ -166,17 +192,20 @@ struct Running {
     source: Source,
     applied: Config,
     log: LogHandle,
+    /// What SIGUSR1 means: without --handover there is nobody to leave anything to.
+    leaves: End,
 }
 
 impl Running {
-    async fn wait_for_signals(mut self, mut signals: Signals) {
+    async fn wait_for_signals(mut self, mut signals: Signals) -> End {
         notify(&[NotifyState::Ready]);
         tracing::info!(socket = self.applied.switch.socket, "ready");
         loop {
             tokio::select! {
                 _ = signals.hangup.recv() => self.reload().await,
-                _ = signals.terminate.recv() => return,
-                _ = signals.interrupt.recv() => return,
+                _ = signals.terminate.recv() => return End::Stop,
+                _ = signals.interrupt.recv() => return End::Stop,
+                _ = signals.leave.recv() => return self.leaves,
             }
         }
     }

@@ -5,6 +5,9 @@ use caps::{CapSet, Capability, CapsHashSet};
 /// Needed as long as the daemon runs: netdevs and programs, packet sockets, BPF, pinned packet memory.
 const RUNNING: [Capability; 4] =
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
+/// Wanted as long as the daemon runs: with it the kernel adds no speculation barriers to our programs, which make them
+/// slower.
+const WANTED: Capability = Capability::CAP_PERFMON;
 /// Needed once, to make the collector's network namespace.
 const STARTING: Capability = Capability::CAP_SYS_ADMIN;
 
@@ -38,7 +41,8 @@ pub(crate) fn check() -> Result<(), PrivilegeError> {
 
 /// Gives up, for this thread and those it will start, all that a running switch does not need.
 pub(crate) fn keep_for_running() -> Result<(), PrivilegeError> {
-    let keep = CapsHashSet::from(RUNNING);
+    let mut keep = CapsHashSet::from(RUNNING);
+    keep.extend(caps::read(None, CapSet::Permitted)?.contains(&WANTED).then_some(WANTED));
     caps::clear(None, CapSet::Ambient)?;
     caps::set(None, CapSet::Effective, &keep)?;
     caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;

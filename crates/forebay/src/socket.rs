@@ -46,6 +46,21 @@ impl OwnedSocket {
     }
 }
 
+impl OwnedSocket {
+    /// The process that serves the socket at this path, if there is one.
+    pub(crate) fn owner(socket: &Path) -> Option<i32> {
+        let mut lock = File::options().read(true).write(true).open(beside(socket, ".lock")).ok()?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                lock.read_to_string(&mut text).ok()?;
+                text.trim().parse().ok()
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Drop for OwnedSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);

@@ -1,5 +1,6 @@
 //! Tables for people: columns side by side, no borders, numbers to the right.
 
+mod flows;
 mod hints;
 mod observe;
 mod workers;
@@ -14,6 +15,7 @@ use forebay_control::port::PortShow;
 use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
 
+pub(crate) use flows::flows;
 pub(crate) use hints::{hints, latency};
 pub(crate) use observe::{estimate, occupancy, page_pools};
 pub(crate) use workers::workers_show;
@@ -121,6 +123,7 @@ pub(crate) fn counters(counters: &PortCounters) -> String {
     row("tx", counters.tx_packets, Some(counters.tx_bytes));
     row("forwarded", counters.forwarded_packets, None);
     row("flooded", counters.flooded_packets, None);
+    row("offloaded", counters.offloaded_packets, None);
     let notes =
         [("not learned", counters.not_learned_packets), ("checksum completed", counters.completed_checksums)];
     for (note, count) in notes.into_iter().filter(|(_, count)| *count > 0) {
@@ -133,14 +136,24 @@ pub(crate) fn counters(counters: &PortCounters) -> String {
 }
 
 pub(crate) fn stats(stats: &StatsShow) -> String {
-    let mut grid =
-        Grid::new(&[">id", "name", ">rx packets", ">rx bytes", ">tx packets", ">tx bytes", ">drops"]);
+    let mut grid = Grid::new(&[
+        ">id",
+        "name",
+        ">rx packets",
+        ">rx bytes",
+        ">tx packets",
+        ">tx bytes",
+        ">offloaded",
+        ">drops",
+    ]);
     let total = ("".to_owned(), "total".to_owned(), stats.total);
     let ports = stats.ports.iter().map(|port| (port.id.to_string(), port.name.clone(), port.counters));
     for (id, name, counters) in ports.chain([total]) {
         let numbers = [counters.rx_packets, counters.rx_bytes, counters.tx_packets, counters.tx_bytes];
         let [rx, rx_bytes, tx, tx_bytes] = numbers.map(|number| number.to_string());
-        grid.row([id, name, rx, rx_bytes, tx, tx_bytes, counters.drops.total().to_string()]);
+        let [offloaded, drops] =
+            [counters.offloaded_packets, counters.drops.total()].map(|number| number.to_string());
+        grid.row([id, name, rx, rx_bytes, tx, tx_bytes, offloaded, drops]);
     }
     format!("{}\n{}\n{}", grid.finish(), counters(&stats.total), workers(stats))
 }
@@ -233,6 +246,7 @@ pub(crate) fn pool(pool: &PoolShow) -> String {
 pub(crate) fn eswitch(eswitch: &EswitchShow) -> String {
     facts(&[
         ("spool-mode", eswitch.spool_mode.to_string()),
+        ("offload", format!("{}, flows: {}", eswitch.offload, eswitch.flows)),
         ("workers", eswitch.workers.to_string()),
         ("collectors", format!("{}, queues: {}", eswitch.collectors.join(" "), eswitch.queues)),
         ("ports", format!("{} of {}", eswitch.ports, eswitch.max_ports)),
@@ -251,6 +265,11 @@ pub(crate) fn eswitch_changed(reply: &EswitchSetReply) -> String {
     let not_moved =
         reply.not_moved.iter().map(|port| format!("{}: stays on the collector: {}\n", port.name, port.error));
     std::iter::once(heading).chain(not_moved).collect()
+}
+
+pub(crate) fn offload_changed(reply: &EswitchSetReply) -> String {
+    let EswitchShow { offload, flows, .. } = &reply.eswitch;
+    format!("offload {offload}: {flows} flows in the kernel\n")
 }
 
 pub(crate) fn rxq(rxq: &RxqShow) -> String {

@@ -1,12 +1,15 @@
 //! What tests and fuzz targets share: a switch without packets.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
 use forebay_control::config::Settings;
-use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
+use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
+use forebay_control::flow::{FlowEntry, FlowFlushReply, FlowList, FlowTable};
 use forebay_control::hints::{HintsPort, HintsSet, HintsShow};
 use forebay_control::occupancy::{ClearmaxReply, Occupancy, PoolOccupancy, PortOccupancy};
 use forebay_control::page_pool::{PagePool, PagePoolIds};
@@ -15,6 +18,7 @@ use forebay_control::port::{
     AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
     PortSpec, PortState,
 };
+use forebay_control::rule::{RuleAdd, RuleShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow, check_depth};
 use forebay_control::stats::{
     Balance, LatencyShow, PortStats, StatsCheck, StatsShow, WorkerStats, WorkersShow,
@@ -32,6 +36,10 @@ pub(crate) struct MemorySwitch {
 struct State {
     ports: BTreeMap<PortId, PortShow>,
     entries: BTreeMap<(Vid, MacAddr), FdbEntry>,
+    flows: Vec<FlowEntry>,
+    rules: BTreeMap<u64, RuleAdd>,
+    last_rule: u64,
+    offload: Offload,
     appeared: BTreeSet<String>,
     settings: Option<Settings>,
     occupancy: Option<PoolOccupancy>,
@@ -52,6 +60,11 @@ impl MemorySwitch {
 
     pub(crate) fn settings(&self) -> Option<Settings> {
         self.state().settings
+    }
+
+    /// Lets a decision have been made.
+    pub(crate) fn decide(&self, flow: FlowEntry) {
+        self.state().flows.push(flow);
     }
 
     /// Lets a port have counted something.
@@ -195,6 +208,32 @@ impl SwitchControl for MemorySwitch {
         Ok(FdbFlushReply { flushed: (before - state.entries.len()) as u64 })
     }
 
+    fn rule_list(&self) -> Vec<RuleShow> {
+        self.state().list_rules()
+    }
+
+    fn flow_add(&self, request: RuleAdd) -> Result<RuleShow, ApiError> {
+        self.state().add_rule(request)
+    }
+
+    fn flow_del(&self, id: u64) -> Result<RuleShow, ApiError> {
+        self.state().delete_rule(id)
+    }
+
+    fn flow_list(&self) -> FlowList {
+        let (table, rules) = (self.flow_table(), self.rule_list());
+        FlowList { table, flows: self.state().flows.clone(), rules }
+    }
+
+    fn flow_table(&self) -> FlowTable {
+        let state = self.state();
+        FlowTable { offload: state.offload, entries: state.flows.len() as u64, ..FlowTable::default() }
+    }
+
+    fn flow_flush(&self) -> Result<FlowFlushReply, ApiError> {
+        Ok(FlowFlushReply { flushed: self.state().flows.drain(..).count() as u64 })
+    }
+
     fn stats(&self) -> StatsShow {
         let stats =
             |port: &PortShow| PortStats { id: port.id, name: port.name.clone(), counters: port.counters };
@@ -271,6 +310,9 @@ impl SwitchControl for MemorySwitch {
 
     fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
         let spool_mode = change.spool_mode.unwrap_or_default();
+        if let Some(offload) = change.offload {
+            self.state().offload = offload;
+        }
         Ok(EswitchSetReply {
             eswitch: EswitchShow { spool_mode, ..self.eswitch() },
             ..EswitchSetReply::default()
@@ -337,7 +379,10 @@ impl SwitchControl for MemorySwitch {
 
     fn eswitch(&self) -> EswitchShow {
         let ports = u32::try_from(self.state().ports.len()).expect("fewer ports than ids");
+        let FlowTable { offload, entries, .. } = self.flow_table();
         EswitchShow {
+            offload,
+            flows: entries,
             ports,
             max_ports: 4096,
             workers: 1,
@@ -350,6 +395,8 @@ impl SwitchControl for MemorySwitch {
         self.state().settings = Some(settings);
         Ok(())
     }
+
+    fn leave(&self) {}
 
     fn shutdown(&self) {
         self.state().ports.clear();

@@ -6,7 +6,7 @@ use forebay_control::doctor::DoctorReport;
 use forebay_control::{Config, SwitchControl};
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns};
 use forebay_kernel::{ShortGracePeriods, probe};
-use forebay_switch::{Switch, SwitchError};
+use forebay_switch::{Handover, Switch, SwitchError};
 
 use crate::privileges::{self, PrivilegeError};
 
@@ -24,13 +24,16 @@ pub enum StartError {
     Switch(#[from] SwitchError),
 }
 
-/// Starts the switch without any port; ports follow through [`SwitchControl::port_add`].
+/// Starts the switch; ports follow through [`SwitchControl::port_add`], unless there is something to take over.
 ///
 /// What only the start needs is given up on the way: threads that are started later never have it.
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn start_switch(config: &Config) -> Result<Arc<dyn SwitchControl>, StartError> {
+pub fn start_switch(
+    config: &Config,
+    handover: Option<Handover>,
+) -> Result<Arc<dyn SwitchControl>, StartError> {
     privileges::check()?;
     if ShortGracePeriods::recover() {
         tracing::info!("switched rcu_expedited off again, which a process that was killed had left on");
@@ -38,7 +41,7 @@ pub fn start_switch(config: &Config) -> Result<Arc<dyn SwitchControl>, StartErro
     let netns = PrivateNetns::new("collector")?;
     netns.run(privileges::keep_for_running)?;
     privileges::keep_for_running()?;
-    Ok(Arc::new(Switch::start(config, netns)?))
+    Ok(Arc::new(Switch::start(config, netns, handover)?))
 }
 
 /// Before the process ends without having stopped the switch: puts back what would stay changed on this machine.

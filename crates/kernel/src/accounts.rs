@@ -3,12 +3,12 @@
 //! A port's program takes frames for a packet before it hands the packet over; the worker settles by what it finds
 //! in the ring. So whatever happens to a packet in between, an account is right again at the next look.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::DatapathError;
+use crate::mapped::{Mapped, Shared};
 
 /// A side of an account that one party writes.
 #[derive(Debug)]
@@ -42,6 +42,11 @@ pub(crate) struct Pool {
     pub(crate) reserved: [u64; 4],
 }
 
+// SAFETY: integers only; what is no atomic nobody looks at.
+unsafe impl Shared for Ring {}
+// SAFETY: as above.
+unsafe impl Shared for Pool {}
+
 /// How much a ring may hold. The kernel programs follow it from the next packet on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingRule {
@@ -55,62 +60,11 @@ pub struct RingRule {
     pub limit: u32,
 }
 
-/// The values of a map that holds `T`s, mapped for reading and writing.
-#[derive(Debug)]
-struct Values<T> {
-    first: NonNull<T>,
-    count: usize,
-}
-
-// SAFETY: the mapping is used through atomics only and not tied to a thread.
-unsafe impl<T: Sync> Send for Values<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Values<T> {}
-
-impl<T> Values<T> {
-    fn map(map: BorrowedFd<'_>, count: usize, what: &'static str) -> Result<Self, DatapathError> {
-        // SAFETY: a shared mapping of the map's values at an address of the kernel's choice touches no existing memory.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes::<T>(count),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(DatapathError::System { what, source: std::io::Error::last_os_error() });
-        }
-        let first = NonNull::new(address.cast()).expect("mmap never returns the null page unasked");
-        Ok(Self { first, count })
-    }
-
-    fn get(&self, index: usize) -> &T {
-        assert!(index < self.count, "value {index} of {}", self.count);
-        // SAFETY: the mapping has `count` values of integers, which the kernel keeps 8-byte aligned.
-        unsafe { self.first.add(index).as_ref() }
-    }
-}
-
-impl<T> Drop for Values<T> {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, unmapped once.
-        unsafe { libc::munmap(self.first.as_ptr().cast(), bytes::<T>(self.count)) };
-    }
-}
-
-/// Values of an array map lie without gaps; the mapping is whole pages.
-fn bytes<T>(count: usize) -> usize {
-    (count * size_of::<T>()).next_multiple_of(4096)
-}
-
 /// The accounts of all rings and their sum.
 #[derive(Debug)]
 pub struct Accounts {
-    rings: Values<Ring>,
-    pool: Values<Pool>,
+    rings: Mapped<Ring>,
+    pool: Mapped<Pool>,
 }
 
 impl Accounts {
@@ -120,8 +74,8 @@ impl Accounts {
         count: u32,
     ) -> Result<Self, DatapathError> {
         Ok(Self {
-            rings: Values::map(rings, count as usize, "map the rings' accounts")?,
-            pool: Values::map(pool, 1, "map the pool's account")?,
+            rings: Mapped::map(rings, count as usize, "map the rings' accounts")?,
+            pool: Mapped::map(pool, 1, "map the pool's account")?,
         })
     }
 
@@ -218,26 +172,14 @@ fn used(taken: &Taken, settled: &AtomicU64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::os::fd::{AsFd, FromRawFd};
-
     use super::*;
-
-    /// Memory in place of a map's.
-    fn memory(bytes: usize) -> File {
-        // SAFETY: the name is a C string and no pointer is kept.
-        let fd = unsafe { libc::memfd_create(c"accounts".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes as u64).expect("a page of memory");
-        file
-    }
 
     /// Two rings, whose counters are about to wrap.
     fn accounts() -> Arc<Accounts> {
-        let (rings, pool) = (memory(4096), memory(4096));
-        let accounts = Accounts::map(rings.as_fd(), pool.as_fd(), 2).expect("memory can be mapped");
+        let accounts = Accounts {
+            rings: Mapped::anonymous(2).expect("memory can be mapped"),
+            pool: Mapped::anonymous(1).expect("memory can be mapped"),
+        };
         let start = u64::MAX - 3;
         let pool = accounts.pool.get(0);
         for (taken, settled) in [&accounts.rings.get(0), &accounts.rings.get(1)]

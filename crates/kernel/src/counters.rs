@@ -1,13 +1,11 @@
-//! The kernel programs' counters, read through shared memory. Unsafe code.
+//! The kernel programs' counters, read through shared memory.
 
-use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use libbpf_rs::MapHandle;
 
 use crate::DatapathError;
 use crate::layout::COUNTER_WORDS;
+use crate::mapped::Mapped;
 
 /// What the kernel programs counted for one port, all since the port was added. Each only ever grows, and may wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,48 +38,22 @@ impl KernelCounters {
     }
 }
 
-/// The counters of every port id, mapped for reading.
+/// The counters of every port id.
 #[derive(Debug)]
-pub(crate) struct CounterTable {
-    words: NonNull<AtomicU64>,
-    ports: u32,
-    _map: MapHandle,
-}
-
-// SAFETY: the mapping is read through atomics only and not tied to a thread.
-unsafe impl Send for CounterTable {}
-// SAFETY: as above.
-unsafe impl Sync for CounterTable {}
+pub(crate) struct CounterTable(Mapped<[AtomicU64; COUNTER_WORDS]>);
 
 impl CounterTable {
-    pub(crate) fn map(map: MapHandle, ports: u32) -> Result<Self, DatapathError> {
-        // SAFETY: a shared mapping of the map's values at an address of the kernel's choice touches no existing memory.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes(ports),
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                map.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            let source = std::io::Error::last_os_error();
-            return Err(DatapathError::System { what: "map the port counters", source });
-        }
-        let words = NonNull::new(address.cast()).expect("mmap never returns the null page unasked");
-        Ok(Self { words, ports, _map: map })
+    pub(crate) fn map(map: BorrowedFd<'_>, ports: u32) -> Result<Self, DatapathError> {
+        Mapped::map(map, ports as usize, "map the port counters").map(Self)
     }
 
     /// The counters of `port_id`, each read once. Zero for an id the table does not have.
     pub(crate) fn read(&self, port_id: u16) -> KernelCounters {
-        if u32::from(port_id) >= self.ports {
+        if usize::from(port_id) >= self.0.len() {
             return KernelCounters::default();
         }
-        let first = usize::from(port_id) * COUNTER_WORDS;
-        // SAFETY: the id was checked, so the word lies inside the mapping; the kernel keeps values 8-byte aligned.
-        let word = |n: usize| unsafe { self.words.add(first + n).as_ref() }.load(Ordering::Acquire);
+        let words = self.0.get(port_id.into());
+        let word = |n: usize| words[n].load(Ordering::Acquire);
         // The later stage is read first, so that a packet in between is seen as on its way and never as too many.
         let (unclaimed_packets, collected_packets) = (word(2), word(1));
         KernelCounters {
@@ -93,18 +65,6 @@ impl CounterTable {
             offered_packets: word(0),
         }
     }
-}
-
-impl Drop for CounterTable {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, unmapped once.
-        unsafe { libc::munmap(self.words.as_ptr().cast(), bytes(self.ports)) };
-    }
-}
-
-/// Values of an array map lie without gaps; the mapping is whole pages.
-fn bytes(ports: u32) -> usize {
-    (ports as usize * COUNTER_WORDS * size_of::<u64>()).next_multiple_of(4096)
 }
 
 #[cfg(test)]

@@ -3,16 +3,26 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use forebay_control::memory::FlowShape;
 use forebay_hints::{Btf, Layout};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use crate::accounts::{Accounts, RingAccount};
+use crate::adoption;
+use crate::classes::ClassTable;
 use crate::counters::CounterTable;
+use crate::flows::FlowTable;
+use crate::generations::Generations;
+use crate::hash::Multipliers;
 use crate::hints::{self, HintsError, HintsOptions};
 use crate::layout::{Bank, CollectorEnds, OWN_LAYOUTS, OWNERS_BESIDES_PORTS, PortConfig, Settings};
 use crate::link::{self, NetdevLink, Relocated};
+use crate::mapped::Mapped;
 use crate::object::{self, DatapathOptions};
+use crate::pins::Pins;
 use crate::{DatapathError, KernelCounters};
 
 /// All programs and maps of one switch. Everything goes away when it is dropped or the process ends.
@@ -21,6 +31,11 @@ pub struct Datapath {
     sockets: MapHandle,
     counters: CounterTable,
     accounts: Arc<Accounts>,
+    near_ports: Mapped<AtomicU64>,
+    generations: Arc<Generations>,
+    outputs: MapHandle,
+    flows: [MapHandle; 2],
+    classes: [MapHandle; 2],
     departures: MapHandle,
     departure: OwnedFd,
     tcx_port: OwnedFd,
@@ -36,6 +51,7 @@ pub struct Datapath {
     collector_tx: MapHandle,
     queues: u32,
     max_ports: u32,
+    pins: Option<Pins>,
     /// The relocated instructions name its maps by descriptor.
     _object: ObjectHolder,
 }
@@ -91,8 +107,12 @@ impl CollectorProgram {
     /// # Errors
     /// What the kernel said.
     pub fn attach(&self, receive_ifindex: u32) -> Result<NetdevLink, DatapathError> {
-        let program = self.0.load_bound(c"collector", receive_ifindex)?;
+        let program = self.load(receive_ifindex)?;
         link::attach_xdp(program.as_fd(), receive_ifindex)
+    }
+
+    pub(crate) fn load(&self, receive_ifindex: u32) -> Result<OwnedFd, DatapathError> {
+        self.0.load_bound(c"collector", receive_ifindex)
     }
 }
 
@@ -102,8 +122,16 @@ impl Datapath {
     ///
     /// # Errors
     /// [`DatapathError`] with libbpf's reason.
-    pub fn load(options: &DatapathOptions) -> Result<Self, DatapathError> {
-        let object = object::load(options)?;
+    ///
+    /// With `pins`, maps and links outlive the process, and those that an earlier one left there are adopted if they are
+    /// what this one would make; else they are removed.
+    pub fn load(options: &DatapathOptions, pins: Option<&Pins>) -> Result<Self, DatapathError> {
+        let (settings, adopted) = adoption::settings(options, pins);
+        let multipliers = Multipliers(settings.multipliers);
+        let object = object::load(options, &settings, pins.filter(|_| adopted))?;
+        if let Some(pins) = pins.filter(|_| !adopted) {
+            adoption::pin_maps(&object, settings, pins)?;
+        }
         let relocated = |name: &'static str| {
             let program = object.progs().find(|program| program.name() == name);
             program.map(|program| Relocated::new(program.insns())).ok_or(DatapathError::Object { what: name })
@@ -111,12 +139,25 @@ impl Datapath {
         Ok(Self {
             ports: object::map(&object, "ports")?,
             sockets: object::map(&object, "sockets")?,
-            counters: CounterTable::map(object::map(&object, "counters")?, options.max_ports)?,
+            counters: CounterTable::map(object::map(&object, "counters")?.as_fd(), options.max_ports)?,
             accounts: Arc::new(Accounts::map(
                 object::map(&object, "ring_accounts")?.as_fd(),
                 object::map(&object, "pool_account")?.as_fd(),
                 (options.max_ports + 1) * options.queues,
             )?),
+            near_ports: Mapped::map(
+                object::map(&object, "near_ports")?.as_fd(),
+                settings.near_ports as usize,
+                "map the table of near ports",
+            )?,
+            generations: Arc::new(Generations::map(
+                object::map(&object, "generations")?.as_fd(),
+                options.max_ports,
+                multipliers,
+            )?),
+            outputs: object::map(&object, "outputs")?,
+            classes: [object::map(&object, "number_classes")?, object::map(&object, "prefix_classes")?],
+            flows: [object::map(&object, "flows")?, object::map(&object, "flow_counts")?],
             departures: object::map(&object, "departures")?,
             departure: object::program(&object, "departure")?,
             tcx_port: object::program(&object, "tcx_port")?,
@@ -124,13 +165,14 @@ impl Datapath {
             xdp_port_bound: relocated("xdp_port_bound")?,
             xdp_port_hinted: relocated("xdp_port_hinted")?,
             hinted: object::map(&object, "hinted")?,
-            settings: object::settings(options),
+            settings,
             shared_maps: object::shared_maps(&object)?,
             collector: relocated("collector")?,
             collectors: object::map(&object, "collectors")?,
             collector_tx: object::map(&object, "collector_tx")?,
             queues: options.queues,
             max_ports: options.max_ports,
+            pins: pins.cloned(),
             _object: ObjectHolder { _object: object },
         })
     }
@@ -177,8 +219,29 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn attach_tcx(&self, ifindex: u32) -> Result<NetdevLink, DatapathError> {
-        link::attach_tcx(self.tcx_port.as_fd(), ifindex)
+    pub fn attach_tcx(&self, ifindex: u32, port_id: u16) -> Result<NetdevLink, DatapathError> {
+        let (program, name) = (self.tcx_port.as_fd(), format!("tcx_{port_id}"));
+        self.keep(name, program, ifindex, || link::attach_tcx(program, ifindex))
+    }
+
+    /// The link that is pinned under `name`, or a new one, which is pinned there.
+    fn keep(
+        &self,
+        name: String,
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        attach: impl FnOnce() -> Result<NetdevLink, DatapathError>,
+    ) -> Result<NetdevLink, DatapathError> {
+        let Some(pins) = &self.pins else { return attach() };
+        match link::adopt(pins, name.clone(), program, ifindex) {
+            Some(link) => Ok(link),
+            None => link::pinned(attach()?, pins, name),
+        }
+    }
+
+    /// The directory of what outlives the process.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.pins.as_ref()
     }
 
     /// A port's XDP program, for [`Datapath::attach_xdp`] and [`NetdevLink::replace`] on this netdev.
@@ -206,8 +269,14 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said; `EBUSY` when another XDP program sits there.
-    pub fn attach_xdp(&self, ifindex: u32, program: &XdpProgram) -> Result<NetdevLink, DatapathError> {
-        link::attach_xdp(program.as_fd(), ifindex)
+    pub fn attach_xdp(
+        &self,
+        ifindex: u32,
+        port_id: u16,
+        program: &XdpProgram,
+    ) -> Result<NetdevLink, DatapathError> {
+        let name = format!("xdp_{port_id}");
+        self.keep(name, program.as_fd(), ifindex, || link::attach_xdp(program.as_fd(), ifindex))
     }
 
     /// Whether the collector writes hints for packets of `port_id`, which come from a tcx port.
@@ -233,11 +302,24 @@ impl Datapath {
     pub fn set_port(&self, ifindex: u32, config: PortConfig) -> Result<(), DatapathError> {
         self.ports
             .update(&ifindex.to_ne_bytes(), &config.to_bytes(), MapFlags::ANY)
-            .map_err(DatapathError::bpf("enter a port into the kernel's table"))
+            .map_err(DatapathError::bpf("enter a port into the kernel's table"))?;
+        let near = self.near(ifindex);
+        if matches!(near_ifindex(near.load(Relaxed)), here if here == 0 || here == ifindex) {
+            near.store(config.near(ifindex), Release);
+        }
+        Ok(())
+    }
+
+    fn near(&self, ifindex: u32) -> &AtomicU64 {
+        self.near_ports.get(ifindex as usize & (self.near_ports.len() - 1))
     }
 
     /// Forgets `ifindex`; what comes in passes to the host's own stack. Nothing happens if it is not known.
     pub fn clear_port(&self, ifindex: u32) {
+        let near = self.near(ifindex);
+        if near_ifindex(near.load(Relaxed)) == ifindex {
+            near.store(0, Release);
+        }
         let _ = self.ports.delete(&ifindex.to_ne_bytes());
     }
 
@@ -262,6 +344,53 @@ impl Datapath {
     /// After [`grace_period`](crate::grace_period) none is under way.
     pub fn clear_socket(&self, bank: Bank, owner: RingOwner, queue: u32) {
         let _ = self.sockets.delete(&self.socket_key(bank, owner, queue));
+    }
+
+    /// Whether XDP programs may send frames to a port, and to which netdev. Flows that say so must be void before it is
+    /// taken back.
+    ///
+    /// # Errors
+    /// What the kernel said; a netdev whose driver cannot send frames of XDP programs is refused.
+    pub fn set_output(&self, port_id: u16, ifindex: Option<u32>) -> Result<(), DatapathError> {
+        let key = u32::from(port_id).to_ne_bytes();
+        let done = match ifindex {
+            Some(ifindex) => self.outputs.update(&key, &ifindex.to_ne_bytes(), MapFlags::ANY),
+            None => match self.outputs.delete(&key) {
+                Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
+        };
+        done.map_err(DatapathError::bpf("enter a port into the kernel's table of outputs"))
+    }
+
+    /// What decisions rely upon.
+    pub fn generations(&self) -> &Arc<Generations> {
+        &self.generations
+    }
+
+    /// The table of flows. It has one writer: call this once.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub fn flow_table(&self) -> Result<FlowTable, DatapathError> {
+        let [flows, counts] = &self.flows;
+        let multipliers = Multipliers(self.settings.multipliers);
+        FlowTable::map(flows.as_fd(), counts.as_fd(), self.settings.flow_shape(), multipliers)
+    }
+
+    /// How large the table of flows is.
+    pub fn flow_shape(&self) -> FlowShape {
+        self.settings.flow_shape()
+    }
+
+    /// The classes of what rules tell apart. They have one writer: call this once.
+    ///
+    /// # Errors
+    /// They cannot be mapped.
+    pub fn class_table(&self) -> Result<ClassTable, DatapathError> {
+        let [numbers, prefixes] = &self.classes;
+        let bpf = DatapathError::bpf("take a BPF map's handle");
+        ClassTable::map(numbers, MapHandle::try_from(prefixes).map_err(bpf)?)
     }
 
     /// What the kernel counted for `port_id` since the datapath was loaded.
@@ -293,6 +422,29 @@ impl Datapath {
             RingOwner::Drain => self.max_ports + 1,
         }
     }
+}
+
+/// What tests of the kernel programs look at.
+#[cfg(test)]
+impl Datapath {
+    pub(crate) fn tcx_program(&self) -> BorrowedFd<'_> {
+        self.tcx_port.as_fd()
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    pub(crate) fn shared_map(&self, name: &str) -> BorrowedFd<'_> {
+        let map = self.shared_maps.iter().find(|(known, _)| known == name);
+        map.expect("a map of the object").1.as_fd()
+    }
+}
+
+/// The interface index in a `struct near_port`.
+fn near_ifindex(near: u64) -> u32 {
+    let [a, b, c, d, ..] = near.to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
 }
 
 fn duplicate(program: &OwnedFd) -> Result<OwnedFd, DatapathError> {

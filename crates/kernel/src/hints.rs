@@ -8,7 +8,9 @@ use forebay_hints::program::{ID_CONSTANT, constant_offset};
 use libbpf_rs::{Linker, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
 use rustix::fs::MemfdFlags;
 
+use crate::DatapathError;
 use crate::layout::Settings;
+use crate::link::check_room;
 use crate::object::{BOUND_WITH_FRAGS, OBJECT, program};
 
 /// The program that calls it.
@@ -89,7 +91,11 @@ fn link_and_load(
         }
     }
     let object = open.load().map_err(step("load the program"))?;
-    program(&object, LINKED).map_err(|error| ("find the program", std::io::Error::other(error).into()))
+    let other = |what| move |error: DatapathError| (what, std::io::Error::other(error).into());
+    for loaded in object.progs().filter(|program| program.name() == LINKED) {
+        check_room(loaded.as_fd(), loaded.insns().len()).map_err(other("load the program"))?;
+    }
+    program(&object, LINKED).map_err(other("find the program"))
 }
 
 /// Both objects in one, as an ELF file.

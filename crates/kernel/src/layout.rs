@@ -7,16 +7,52 @@ pub(crate) struct Settings {
     pub(crate) queues: u32,
     pub(crate) frame_payload: u32,
     pub(crate) shared_ring: u32,
-    pub(crate) reserved: u32,
+    pub(crate) never: u32,
+    pub(crate) bucket_bits: u32,
+    pub(crate) stripes: u32,
+    pub(crate) near_ports: u32,
+    pub(crate) has_shared_stripes: u32,
+    pub(crate) is_weakly_ordered: u32,
+    pub(crate) outlives: u32,
+    pub(crate) multipliers: [u64; 5],
 }
 
+/// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
+pub(crate) const FORMAT: u32 = 1;
+
 impl Settings {
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(&self.queues.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.frame_payload.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.shared_ring.to_ne_bytes());
-        bytes
+    /// What is in the pinned `struct format` of maps with these settings.
+    pub(crate) fn format(self) -> Vec<u8> {
+        let head = [FORMAT, 0].into_iter().flat_map(u32::to_ne_bytes);
+        head.chain(self.to_bytes()).collect()
+    }
+
+    /// These settings with the secret of `format`, if that is of maps made for the same.
+    pub(crate) fn adopt(self, format: &[u8]) -> Option<Self> {
+        let multipliers = format.get(format.len().checked_sub(size_of::<[u64; 5]>())?..)?;
+        let (words, _) = multipliers.as_chunks::<8>();
+        let mut adopted = self;
+        for (multiplier, word) in adopted.multipliers.iter_mut().zip(words) {
+            *multiplier = u64::from_ne_bytes(*word);
+        }
+        (adopted.format() == format).then_some(adopted)
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let words = [
+            self.queues,
+            self.frame_payload,
+            self.shared_ring,
+            self.never,
+            self.bucket_bits,
+            self.stripes,
+            self.near_ports,
+            self.has_shared_stripes,
+            self.is_weakly_ordered,
+            self.outlives,
+        ];
+        let words = words.iter().flat_map(|word| word.to_ne_bytes());
+        words.chain(self.multipliers.iter().flat_map(|word| word.to_ne_bytes())).collect()
     }
 }
 
@@ -76,14 +112,24 @@ pub struct PortConfig {
     pub queue: u16,
     /// Where its sockets are.
     pub bank: Bank,
+    /// Frames may come in with their L4 checksum unfinished.
+    pub leaves_checksums: bool,
 }
 
 impl PortConfig {
+    /// `struct near_port` of the port's netdev.
+    pub(crate) fn near(self, ifindex: u32) -> u64 {
+        let [a, b, c, d] = ifindex.to_ne_bytes();
+        let ([e, f], [g, h]) = (self.port_id.to_ne_bytes(), u16::from(self.leaves_checksums).to_ne_bytes());
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         bytes[..2].copy_from_slice(&self.port_id.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.queue.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.bank.number().to_ne_bytes());
+        bytes[4..6].copy_from_slice(&(self.bank.number() as u16).to_ne_bytes());
+        bytes[6..].copy_from_slice(&u16::from(self.leaves_checksums).to_ne_bytes());
         bytes
     }
 }
@@ -102,6 +148,9 @@ pub fn source_port(mark: &[u8; MARK_BYTES]) -> Option<u16> {
 /// The structs of hints that our own programs write; their ids are 1, 2, ….
 pub const OWN_LAYOUTS: [&str; 2] = ["forebay_hints___xdp", "forebay_hints___collector"];
 
+/// Slots of stations' generations.
+pub(crate) const STATIONS: u32 = 16_384;
+
 /// `struct departure`s of one worker.
 pub(crate) const DEPARTURES_A_WORKER: u32 = 64;
 
@@ -117,6 +166,7 @@ mod tests {
 
     use super::*;
     use crate::accounts::{Pool, Ring};
+    use crate::flows::Flow;
     use crate::object::OBJECT;
 
     fn offsets(btf: &Btf<'_>, name: &str) -> (usize, Vec<(String, u32)>) {
@@ -142,10 +192,46 @@ mod tests {
 
         let named =
             |names: &[(&str, u32)]| names.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();
-        let settings = [("queues", 0), ("frame_payload", 4), ("shared_ring", 8), ("reserved", 12)];
+        let settings = [
+            ("queues", offset_of!(Settings, queues) as u32),
+            ("frame_payload", offset_of!(Settings, frame_payload) as u32),
+            ("shared_ring", offset_of!(Settings, shared_ring) as u32),
+            ("never", offset_of!(Settings, never) as u32),
+            ("bucket_bits", offset_of!(Settings, bucket_bits) as u32),
+            ("stripes", offset_of!(Settings, stripes) as u32),
+            ("near_ports", offset_of!(Settings, near_ports) as u32),
+            ("has_shared_stripes", offset_of!(Settings, has_shared_stripes) as u32),
+            ("is_weakly_ordered", offset_of!(Settings, is_weakly_ordered) as u32),
+            ("outlives", offset_of!(Settings, outlives) as u32),
+            ("multipliers", offset_of!(Settings, multipliers) as u32),
+        ];
         assert_eq!(offsets(&btf, "settings"), (size_of::<Settings>(), named(&settings)));
-        let config = [("port_id", 0), ("queue", 2), ("bank", 4)];
+        let config = [("port_id", 0), ("queue", 2), ("bank", 4), ("flags", 6)];
         assert_eq!(offsets(&btf, "port_config"), (8, named(&config)));
+        assert_eq!(offsets(&btf, "near_port"), (8, named(&[("ifindex", 0), ("port_id", 4), ("flags", 6)])));
+        let flow = [
+            ("key", offset_of!(Flow, key) as u32),
+            ("decided", offset_of!(Flow, decided) as u32),
+            ("version", offset_of!(Flow, version) as u32),
+            ("ifindex", offset_of!(Flow, ifindex) as u32),
+            ("output", offset_of!(Flow, output) as u32),
+            ("max_length", offset_of!(Flow, max_length) as u32),
+            ("source", offset_of!(Flow, source) as u32),
+            ("destination", offset_of!(Flow, destination) as u32),
+            ("action", offset_of!(Flow, action) as u32),
+            ("tag", offset_of!(Flow, tag) as u32),
+            ("vid", offset_of!(Flow, vid) as u32),
+            ("note", offset_of!(Flow, note) as u32),
+        ];
+        assert_eq!(offsets(&btf, "flow"), (size_of::<Flow>(), named(&flow)));
+        assert_eq!(offsets(&btf, "flow_count"), (16, named(&[("packets", 0), ("bytes", 8)])));
+        let prefix = named(&[("bits", 0), ("which", 4), ("address", 8)]);
+        assert_eq!(offsets(&btf, "prefix_key"), (24, prefix));
+        let numbers =
+            named(&[("source_port", 0), ("destination_port", 2), ("ethertype", 4), ("protocol", 6)]);
+        assert_eq!(offsets(&btf, "number_classes"), (8, numbers));
+        let format = [("version", 0), ("reserved", 4), ("settings", 8)];
+        assert_eq!(offsets(&btf, "format"), (8 + size_of::<Settings>(), named(&format)));
         let ends = [("transmit_ifindex", 0), ("receive_ifindex", 4)];
         assert_eq!(offsets(&btf, "collector_ends"), (8, named(&ends)));
         // crates/xsk/src/transmit/departures.rs has the other side.

@@ -4,23 +4,40 @@
 //! the private network namespace, so that it goes away with the process, however that ends.
 
 mod accounts;
+mod adoption;
+mod classes;
 mod counters;
 mod cycles;
 mod datapath;
 mod error;
+#[cfg(test)]
+mod fixtures;
+mod flows;
+mod generations;
 mod grace;
+mod hash;
 mod hints;
 mod layout;
 mod link;
+mod mapped;
 pub mod netlink;
 mod object;
+mod pins;
+mod prefetch;
 pub mod probe;
+#[cfg(any(test, feature = "testing"))]
+pub mod trial;
 
 pub use accounts::{Accounts, RingAccount, RingRule};
+pub use classes::{ClassTable, asked_classes};
 pub use counters::KernelCounters;
 pub use cycles::cycles;
 pub use datapath::{CollectorProgram, Datapath, RingOwner, XdpProgram, XdpVariant};
 pub use error::DatapathError;
+pub use flows::{
+    AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNumber, FlowTable, FlowTag, FlowVerdict, NoPlace,
+};
+pub use generations::{Generations, StationSlot};
 pub use grace::{ShortGracePeriods, grace_period};
 pub use hints::{HintsError, HintsOptions};
 pub use layout::{
@@ -28,3 +45,5 @@ pub use layout::{
 };
 pub use link::{NetdevLink, program_name};
 pub use object::{DatapathOptions, LICENCE};
+pub use pins::Pins;
+pub use prefetch::prefetch;

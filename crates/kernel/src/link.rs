@@ -1,12 +1,12 @@
 //! Attaching programs: links that detach when they are dropped, and raw loading for one netdev. Unsafe code.
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_sys as sys;
 
-use crate::DatapathError;
 use crate::object::BOUND_WITH_FRAGS;
+use crate::{DatapathError, Pins};
 
 /// `BPF_TCX_INGRESS`, include/uapi/linux/bpf.h.
 const TCX_INGRESS: sys::bpf_attach_type = 46;
@@ -17,6 +17,16 @@ const XDP: sys::bpf_attach_type = 37;
 #[derive(Debug)]
 pub struct NetdevLink {
     link: OwnedFd,
+    /// Where it is pinned, so that it outlives the process.
+    pin: Option<(Pins, String)>,
+}
+
+impl Drop for NetdevLink {
+    fn drop(&mut self) {
+        if let Some((pins, name)) = &self.pin {
+            pins.forget(name);
+        }
+    }
 }
 
 impl NetdevLink {
@@ -34,6 +44,43 @@ impl NetdevLink {
         }
         Ok(())
     }
+}
+
+/// Pins a link under `name`.
+pub(crate) fn pinned(mut link: NetdevLink, pins: &Pins, name: String) -> Result<NetdevLink, DatapathError> {
+    pins.put(&name, link.link.as_raw_fd())?;
+    link.pin = Some((pins.clone(), name));
+    Ok(link)
+}
+
+/// The link that an earlier daemon left under `name`, with `program` in the place of its program; nothing where there is
+/// none to this netdev.
+pub(crate) fn adopt(pins: &Pins, name: String, program: BorrowedFd<'_>, ifindex: u32) -> Option<NetdevLink> {
+    let link = NetdevLink { link: pins.get(&name)?, pin: Some((pins.clone(), name)) };
+    let is_there = ifindex_of(&link.link) == Some(ifindex);
+    // Dropped, it is detached.
+    (is_there && link.replace(program).is_ok()).then_some(link)
+}
+
+/// The netdev of a tcx or XDP link, while it is there.
+fn ifindex_of(link: &OwnedFd) -> Option<u32> {
+    // SAFETY: all-zero bytes are a valid value of this C struct.
+    let mut info: sys::bpf_link_info = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<sys::bpf_link_info>() as u32;
+    // SAFETY: pointer and length describe `info`, which the kernel fills.
+    let failed = unsafe { sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &mut info, &mut bytes) };
+    if failed < 0 {
+        return None;
+    }
+    // SAFETY: the kernel has said which of the members it filled.
+    let ifindex = unsafe {
+        match info.type_ {
+            sys::BPF_LINK_TYPE_TCX => info.__bindgen_anon_1.tcx.ifindex,
+            sys::BPF_LINK_TYPE_XDP => info.__bindgen_anon_1.xdp.ifindex,
+            _ => 0,
+        }
+    };
+    (ifindex != 0).then_some(ifindex)
 }
 
 /// Attaches `program` to the tcx ingress of `ifindex`, behind whatever is there.
@@ -58,7 +105,7 @@ fn create(
         return Err(DatapathError::netdev(what, ifindex, link));
     }
     // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
-    Ok(NetdevLink { link: unsafe { OwnedFd::from_raw_fd(link) } })
+    Ok(NetdevLink { link: unsafe { OwnedFd::from_raw_fd(link) }, pin: None })
 }
 
 /// Instructions of an XDP program whose maps and kfuncs are resolved already.
@@ -96,8 +143,44 @@ impl Relocated {
             return Err(DatapathError::netdev("load an XDP program bound to the netdev", ifindex, program));
         }
         // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(program) })
+        let program = unsafe { OwnedFd::from_raw_fd(program) };
+        check_room(program.as_fd(), self.0.len())?;
+        Ok(program)
     }
+}
+
+/// `sizeof(struct bpf_prog)` before its instructions, in Linux 6.6 to 6.18 at most.
+const PROGRAM_HEAD: usize = 128;
+const INSTRUCTION: usize = 8;
+const PAGE: usize = 4096;
+
+/// That a program bound to a netdev, of `instructions` as handed in, has not outgrown its pages in the verifier. The
+/// kernel would not survive that the netdev goes first: see ROOM_TO_GROW in bpf/maps.h.
+pub(crate) fn check_room(program: BorrowedFd<'_>, instructions: usize) -> Result<(), DatapathError> {
+    let what = "ask for a program's size";
+    let grown = match program_info(program) {
+        Ok(info) => info.xlated_prog_len as usize,
+        Err(source) => return Err(DatapathError::System { what, source }),
+    };
+    let pages = |bytes: usize, head: usize| (bytes + head).div_ceil(PAGE);
+    // The head is not the same in all kernels: fewest pages before, most after.
+    if pages(grown, PROGRAM_HEAD) > pages(instructions * INSTRUCTION, 0) {
+        let source = std::io::Error::other(format!(
+            "{} bytes became {grown}, which would crash the kernel when its netdev goes",
+            instructions * INSTRUCTION
+        ));
+        return Err(DatapathError::System { what: "bind a program to a netdev", source });
+    }
+    Ok(())
+}
+
+fn program_info(program: BorrowedFd<'_>) -> std::io::Result<sys::bpf_prog_info> {
+    // SAFETY: all-zero bytes are a valid value of this C struct; null lists with zero counts ask for none.
+    let mut info: sys::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
+    // SAFETY: pointer and length describe `info`, which the kernel fills.
+    let failed = unsafe { sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut bytes) };
+    if failed < 0 { Err(std::io::Error::from_raw_os_error(-failed)) } else { Ok(info) }
 }
 
 /// Name of the loaded program `id`, where we may ask: the kernel tells whoever has CAP_SYS_ADMIN.
@@ -109,11 +192,8 @@ pub fn program_name(id: u32) -> Option<String> {
     }
     // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: all-zero bytes are a valid value of this C struct; null lists with zero counts ask for none.
-    let mut info: sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
-    // SAFETY: pointer and length describe `info`, which the kernel fills.
-    let failed = unsafe { sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut bytes) };
-    let name: Vec<u8> = info.name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
-    (failed == 0).then(|| String::from_utf8_lossy(&name).into_owned())
+    let info = program_info(fd.as_fd()).ok();
+    let name = info?.name;
+    let name: Vec<u8> = name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+    Some(String::from_utf8_lossy(&name).into_owned())
 }

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 
+use forebay_control::memory::FlowShape;
 use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
 
+use crate::hash::Multipliers;
 use crate::hints::LINKED;
 use crate::layout::{BANKS, DEPARTURES_A_WORKER, OWNERS_BESIDES_PORTS, Settings};
-use crate::{DatapathError, hints};
+use crate::{DatapathError, Pins, generations, hints, link};
 
 /// ELF wants its bytes aligned.
 #[repr(C, align(8))]
@@ -25,6 +27,18 @@ pub const LICENCE: &str = "Dual BSD/GPL";
 /// Programs that use metadata kfuncs: they load only for one netdev.
 const BOUND: [&str; 3] = ["collector", "xdp_port_bound", "xdp_port_hinted"];
 
+/// Maps that outlive the daemon: what the programs need for following flows.
+pub(crate) const OUTLIVING: [&str; 8] = [
+    "near_ports",
+    "flows",
+    "flow_counts",
+    "generations",
+    "outputs",
+    "number_classes",
+    "prefix_classes",
+    "format",
+];
+
 /// How large the maps are and what the programs know from the start.
 #[derive(Clone, Copy, Debug)]
 pub struct DatapathOptions {
@@ -34,17 +48,31 @@ pub struct DatapathOptions {
     pub queues: u32,
     /// Bytes of a packet that one frame holds.
     pub frame_payload: u32,
+    /// Most flows in the kernel.
+    pub max_flows: u32,
     /// The first collector's receiving end, in the namespace where the object is loaded.
     pub collector_rx: u32,
 }
 
 /// Loads all programs. Runs in the namespace of the collector's receiving end, to which some are bound.
-pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
+///
+/// With `adopted`, maps are those that are pinned there.
+pub(crate) fn load(
+    options: &DatapathOptions,
+    settings: &Settings,
+    adopted: Option<&Pins>,
+) -> Result<Object, DatapathError> {
     // Not that it knows no section of ours; what the verifier says, it says as a warning.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| eprint!("{text}"))));
     let mut open =
         ObjectBuilder::default().open_memory(OBJECT).map_err(DatapathError::bpf("open the BPF object"))?;
-    size_maps(&mut open, options)?;
+    size_maps(&mut open, options, settings)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if let Some(pins) = adopted.filter(|_| OUTLIVING.contains(&name.as_str())) {
+            map.reuse_pinned_map(pins.path(&name)).map_err(DatapathError::bpf("adopt a pinned map"))?;
+        }
+    }
     for mut program in open.progs_mut() {
         if BOUND.iter().any(|name| program.name() == *name) {
             program.set_ifindex(options.collector_rx);
@@ -53,26 +81,59 @@ pub(crate) fn load(options: &DatapathOptions) -> Result<Object, DatapathError> {
         // It is loaded for each object that is linked to it.
         program.set_autoload(program.name() != LINKED);
     }
-    open.load()
-        .map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))
+    let object = open
+        .load()
+        .map_err(DatapathError::bpf("load the BPF programs (needs CAP_BPF, CAP_NET_ADMIN and Linux 6.8)"))?;
+    for program in object.progs().filter(|program| BOUND.iter().any(|name| program.name() == *name)) {
+        link::check_room(program.as_fd(), program.insns().len())?;
+    }
+    Ok(object)
 }
 
 /// What the programs know from the start.
-pub(crate) fn settings(options: &DatapathOptions) -> Settings {
+pub(crate) fn settings(options: &DatapathOptions, multipliers: Multipliers) -> Settings {
+    let cpus = possible_cpus();
+    let shape = FlowShape::new(options.max_flows, cpus);
     Settings {
         queues: options.queues,
         frame_payload: options.frame_payload,
         shared_ring: options.max_ports,
-        reserved: 0,
+        never: 0,
+        bucket_bits: shape.bucket_bits,
+        stripes: shape.stripes,
+        // Interface indices come one after the other, so that ports that were made together share no place.
+        near_ports: (2 * options.max_ports).next_power_of_two(),
+        has_shared_stripes: (cpus > shape.stripes).into(),
+        is_weakly_ordered: (!cfg!(any(target_arch = "x86_64", target_arch = "s390x"))).into(),
+        outlives: 0,
+        multipliers: multipliers.0,
     }
 }
 
-fn size_maps(open: &mut OpenObject, options: &DatapathOptions) -> Result<(), DatapathError> {
-    let settings = settings(options);
+impl Settings {
+    /// How large the flow table is.
+    pub(crate) fn flow_shape(&self) -> FlowShape {
+        FlowShape { bucket_bits: self.bucket_bits, stripes: self.stripes }
+    }
+}
+
+fn possible_cpus() -> u32 {
+    libbpf_rs::num_possible_cpus().map_or(1, |cpus| cpus as u32)
+}
+
+fn size_maps(
+    open: &mut OpenObject,
+    options: &DatapathOptions,
+    settings: &Settings,
+) -> Result<(), DatapathError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
-            "ports" | "counters" | "hinted" => options.max_ports,
+            "ports" | "counters" | "hinted" | "outputs" => options.max_ports,
+            "near_ports" => settings.near_ports,
+            "flows" => settings.flow_shape().places(),
+            "flow_counts" => settings.flow_shape().counts(),
+            "generations" => generations::count(options.max_ports),
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,

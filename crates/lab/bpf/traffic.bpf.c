@@ -6,7 +6,9 @@
  *         it the next of `flows` UDP source ports. Frames come with SPARE_BYTES in front, which it takes off: only
  *         a frame whose bounds moved is set up again when its page is used again; otherwise it would keep the
  *         metadata that a program on its way put below it (net/bpf/test_run.c, ctx_was_changed).
+ * source_macs: the same with addresses of `grid`, the next sender and then the next receiver for each frame.
  * sink:   counts UDP over IPv4 and drops it; everything else goes on to the host.
+ * bare_xdp, bare_tcx: send every packet out of one other netdev, without a look at it; what no switch can do better.
  * tag_push, tag_pop: put all of a host's traffic into one VLAN, as a VLAN netdev would, on kernels without those.
  */
 #include <linux/bpf.h>
@@ -15,11 +17,15 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#define OFFSET_DESTINATION_NUMBER 4
+#define OFFSET_SOURCE_NUMBER 10
 #define OFFSET_IPV4_PROTOCOL 23
 #define OFFSET_UDP_SOURCE 34
 #define FRAME_BYTES_MIN 42
 #define PROTOCOL_UDP 17
 #define FIRST_PORT 1024
+#define FIRST_SENDER 0x1000
+#define FIRST_RECEIVER 0x8000
 #define SPARE_BYTES 4
 
 struct counts {
@@ -49,6 +55,14 @@ struct {
 	__type(value, __u32);
 } flow_mask SEC(".maps");
 
+/* Senders in the upper half, receivers in the lower, at least one of each. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} grid SEC(".maps");
+
 /* Tag protocol identifier in the upper half, VLAN in the lower. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -58,6 +72,9 @@ struct {
 } tag SEC(".maps");
 
 __u32 sent;
+
+/* Where bare_tcx sends to; a constant when it is loaded. */
+const volatile __u32 bare_ifindex;
 
 SEC("xdp")
 int source(struct xdp_md *ctx)
@@ -73,6 +90,28 @@ int source(struct xdp_md *ctx)
 	if (data + FRAME_BYTES_MIN > end)
 		return XDP_DROP;
 	*(__u16 *)(data + OFFSET_UDP_SOURCE) = bpf_htons(FIRST_PORT + (sent++ & *mask));
+	return bpf_redirect_map(&out, 0, 0);
+}
+
+/* Written anew each time: a page that is used again is as the program left it. */
+SEC("xdp")
+int source_macs(struct xdp_md *ctx)
+{
+	__u32 key = 0, number = sent++, senders, receivers;
+	__u32 *wanted = bpf_map_lookup_elem(&grid, &key);
+	unsigned char *data, *end;
+
+	if (!wanted || bpf_xdp_adjust_head(ctx, SPARE_BYTES))
+		return XDP_DROP;
+	senders = *wanted >> 16;
+	receivers = *wanted & 0xffff;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + FRAME_BYTES_MIN > end || !senders || !receivers)
+		return XDP_DROP;
+	*(__u16 *)(data + OFFSET_SOURCE_NUMBER) = bpf_htons(FIRST_SENDER + number % senders);
+	*(__u16 *)(data + OFFSET_DESTINATION_NUMBER) =
+		bpf_htons(FIRST_RECEIVER + number / senders % receivers);
 	return bpf_redirect_map(&out, 0, 0);
 }
 
@@ -93,6 +132,18 @@ int fb_lab_sink(struct xdp_md *ctx)
 		counts->bytes += end - data;
 	}
 	return XDP_DROP;
+}
+
+SEC("xdp")
+int bare_xdp(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&out, 0, 0);
+}
+
+SEC("tc")
+int bare_tcx(struct __sk_buff *skb)
+{
+	return bpf_redirect(bare_ifindex, 0);
 }
 
 /* At egress. The tag stays beside the packet, where the kernel keeps tags that hardware would insert. */

@@ -8,11 +8,21 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/traffic.bpf.o"))
 
 /// Loads the object, all of its programs and maps.
 pub(crate) fn load() -> Result<Object> {
+    load_with_bare_ifindex(0)
+}
+
+/// Loads the object with the netdev that `bare_tcx` sends to, which is a constant from then on.
+pub(crate) fn load_with_bare_ifindex(ifindex: u32) -> Result<Object> {
+    let failed = |error| LabError::bpf("loading the lab's BPF programs", error);
     // A copy on the heap, because libelf wants it aligned.
     let bytes = BYTES.to_vec();
     let open = ObjectBuilder::default().name("fb_lab").and_then(|builder| builder.open_memory(&bytes));
-    open.and_then(|object| object.load())
-        .map_err(|error| LabError::bpf("loading the lab's BPF programs", error))
+    let mut open = open.map_err(failed)?;
+    let constants = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
+    let mut constants = constants.expect("the object has the constants of its source");
+    let values = constants.initial_value_mut().expect("constants have values");
+    values[..4].copy_from_slice(&ifindex.to_ne_bytes());
+    open.load().map_err(failed)
 }
 
 /// A program of the object.

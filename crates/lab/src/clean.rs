@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::netns;
+use crate::{bpffs, netns};
 
 /// The names' first part.
 pub const PREFIX: &str = "fb-";
@@ -35,6 +35,7 @@ fn remove_where(is_wanted: impl Fn(u32) -> bool) -> Vec<String> {
     let directories = names_in(&temporary, &is_wanted);
     for name in &directories {
         // Another process may be cleaning up as well.
+        bpffs::clean(&temporary.join(name));
         let _ = std::fs::remove_dir_all(temporary.join(name));
     }
     [namespaces, directories].concat()

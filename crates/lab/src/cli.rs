@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use forebay_lab::experiment::{adjustable, hints, memory, starvation, thousand, threshold};
+use forebay_lab::experiment::{
+    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, thousand, threshold,
+};
 use forebay_lab::{Result, bench, clean};
 
 use crate::interrupt::Interrupt;
@@ -39,6 +41,14 @@ enum Command {
     Threshold(threshold::Options),
     /// Hints in layouts that differ and change under load, each hash held against its packet
     Hints(hints::Options),
+    /// The daemon is killed again and again under load, and another takes over: what do connections notice?
+    Restart(restart::Options),
+    /// Stations move, ports come and go, VLANs change under load: does anything arrive where it must not?
+    Misdelivery(misdelivery::Options),
+    /// One change after the other under a stream that the kernel carries: is each obeyed from when it is complete?
+    Changes(changes::Options),
+    /// A hundred thousand flows: memory, rate, installing, expiry, first packets, and a flood of 5-tuples
+    Flows(flows::Options),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -57,6 +67,10 @@ impl Cli {
             Command::Starvation(options) => experiment(|| starvation::run(&options)),
             Command::Threshold(options) => experiment(|| threshold::run(&options)),
             Command::Hints(options) => experiment(|| hints::run(&options)),
+            Command::Restart(options) => experiment(|| restart::run(&options)),
+            Command::Misdelivery(options) => experiment(|| misdelivery::run(&options)),
+            Command::Changes(options) => experiment(|| changes::run(&options)),
+            Command::Flows(options) => experiment(|| flows::run(&options)),
             Command::Clean => clean_up(),
         }
     }

@@ -18,6 +18,7 @@
 
 pub mod bench;
 mod bpf;
+pub mod bpffs;
 pub mod capture;
 pub mod checksum;
 pub mod clean;

@@ -80,15 +80,7 @@ impl Netns {
     /// # Panics
     /// With what `inside` panics with.
     pub fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> Result<T> {
-        let path = format!("/run/netns/{}", self.name);
-        let handle = File::open(&path).map_err(|error| LabError::system(format!("opening {path}"), error))?;
-        let entered = || -> nix::Result<T> {
-            setns(&handle, CloneFlags::CLONE_NEWNET)?;
-            Ok(inside())
-        };
-        let outcome = std::thread::scope(|scope| scope.spawn(entered).join());
-        let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        outcome.map_err(|errno| LabError::system(format!("entering {path}"), errno))
+        enter(&self.name, inside)
     }
 
     /// Writes a network setting, named as below /proc/sys/net.
@@ -141,6 +133,19 @@ impl Drop for Netns {
     fn drop(&mut self) {
         remove(&self.name);
     }
+}
+
+/// As [`Netns::enter`], by the namespace's name.
+pub(crate) fn enter<T: Send>(name: &str, inside: impl FnOnce() -> T + Send) -> Result<T> {
+    let path = format!("/run/netns/{name}");
+    let handle = File::open(&path).map_err(|error| LabError::system(format!("opening {path}"), error))?;
+    let entered = || -> nix::Result<T> {
+        setns(&handle, CloneFlags::CLONE_NEWNET)?;
+        Ok(inside())
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(entered).join());
+    let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    outcome.map_err(|errno| LabError::system(format!("entering {path}"), errno))
 }
 
 /// Runs `ip` in this process's own namespace.

@@ -5,6 +5,8 @@ mod attach;
 mod capture;
 mod direct;
 mod fdb;
+mod flows;
+mod handover;
 mod hints;
 mod housekeeper;
 mod lanes;
@@ -16,37 +18,48 @@ mod port;
 mod ports;
 mod resize;
 mod rings;
+mod rules;
 mod rxq;
 mod share;
 mod show;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use forebay_control::config::{Config, PoolConfig, Settings};
-use forebay_control::eswitch::{EswitchSet, SpoolMode};
+use forebay_control::eswitch::{EswitchSet, Offload, SpoolMode};
 use forebay_control::occupancy::PoolOccupancy;
 use forebay_control::pool::PoolPolicy;
 use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_policy::Refill;
+use forebay_policy::{Nanos, Refill};
 use forebay_xsk::Statistics;
 
 use crate::SwitchError;
 use crate::fdb::Limits;
+use crate::flows::{FlowBook, FlowKeeper, FlowLimits};
 use crate::generation::Generation;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
+pub(crate) use handover::Saved;
 pub(crate) use housekeeper::Housekeeper;
 pub(crate) use workers::{WorkerHandle, hand_out};
 
 use hints::LayoutBook;
 use port::{Port, Retired, Ring};
+use rules::Rules;
 use rxq::{RefillSettings, Rxq};
+
+/// The kernel's flows: what is there, and the thread that sees to it.
+pub(crate) struct Flows {
+    pub(crate) book: Arc<Mutex<FlowBook>>,
+    pub(crate) keeper: FlowKeeper,
+}
 
 /// Everything that only the control thread touches.
 pub(crate) struct Control {
@@ -77,6 +90,19 @@ pub(crate) struct Control {
     layouts: LayoutBook,
     /// The last snapshot.
     occupancy: Option<PoolOccupancy>,
+    flows: Arc<Mutex<FlowBook>>,
+    /// `None` once the switch has stopped.
+    flow_keeper: Option<FlowKeeper>,
+    offload: Offload,
+    /// Odd while the kernel follows flows.
+    switch_generation: u64,
+    /// The file for whoever takes over.
+    saved_in: Option<PathBuf>,
+    /// What an earlier process left is taken up: nothing has changed.
+    is_adopting: bool,
+    /// What is attached stays when the process ends.
+    left: bool,
+    rules: Rules,
     /// What workers had done when their numbers were cleared.
     workers_cleared: WorkersShow,
 }
@@ -89,11 +115,12 @@ impl Control {
         generation: Generation,
         datapath: Datapath,
         workers: Vec<WorkerHandle>,
+        flows: Flows,
     ) -> Result<Self, SwitchError> {
         let workers_count = workers.len();
+        let generation_of_switch = shared.generations.of_switch();
         let mut control = Self {
             shared,
-            datapath,
             netns,
             generation: Some(generation),
             mode: SpoolMode::Spp,
@@ -111,18 +138,39 @@ impl Control {
             max_ports: config.switch.max_ports,
             layouts: LayoutBook::new(workers_count),
             occupancy: None,
+            flows: flows.book,
+            flow_keeper: Some(flows.keeper),
+            offload: if generation_of_switch & 1 == 1 { Offload::On } else { Offload::Off },
+            switch_generation: generation_of_switch.max(2),
+            saved_in: None,
+            is_adopting: false,
+            left: false,
+            rules: Rules::new(datapath.class_table()?),
             workers_cleared: WorkersShow::default(),
+            datapath,
         };
         control.publish_layouts();
         control.apply_policy();
-        control.eswitch_set(EswitchSet { spool_mode: Some(config.switch.spool_mode) })?;
+        control.eswitch_set(EswitchSet {
+            spool_mode: Some(config.switch.spool_mode),
+            offload: Some(config.flows.offload),
+        })?;
         Ok(control)
     }
 
-    /// Shows workers the ports as they are now.
+    /// Shows workers the ports as they are now. Flows that relied on what has changed are void when this returns.
     fn publish(&self) {
-        let topology = Topology::new(self.ports.values().map(Port::entry));
+        let generations = &self.shared.generations;
+        let mut topology = Topology::new(self.ports.values().map(Port::entry));
+        let mut changed = topology.succeed(&self.shared.topology.load(), generations);
+        if self.is_adopting {
+            topology.keep(generations);
+            changed.clear();
+        }
+        topology.set_rules(Arc::clone(&self.rules.set), self.switch_generation);
         self.shared.topology.store(Arc::new(topology));
+        changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
+        generations.set_switch(self.switch_generation);
     }
 
     fn generation(&self) -> Result<&Generation, ApiError> {
@@ -162,6 +210,9 @@ impl Control {
                 .with_value(settings.max_entries)
                 .with_remedy("a larger table needs a restart")
         })?;
+        let max_entries = self.flow_book().limits().max_entries;
+        self.set_flow_limits(flow_limits(settings, max_entries));
+        self.set_offload(settings.offload);
         self.shared.flood.set(settings.flood_copies_per_second, settings.flood_burst_copies);
         Ok(())
     }
@@ -172,8 +223,14 @@ impl Control {
 
     /// Detaches all ports, ends the workers, removes the collector. A second call does nothing.
     pub(crate) fn stop(&mut self) {
+        if self.left {
+            return;
+        }
         let Some(generation) = self.generation.take() else { return };
         let _short = ports::short_grace_periods(self.ports.len());
+        self.set_offload(Offload::Off);
+        self.flow_keeper = None;
+        self.forget_saved();
         for port in self.ports.values_mut() {
             port.attachment = None;
         }
@@ -185,6 +242,15 @@ impl Control {
         self.ids_by_name.clear();
         self.ids_by_ifindex.clear();
         self.publish();
+    }
+}
+
+/// How flows come and go by `settings`.
+pub(crate) fn flow_limits(settings: &Settings, max_entries: u64) -> FlowLimits {
+    FlowLimits {
+        max_entries,
+        idle: Nanos::from_secs(settings.flow_idle_seconds.into()),
+        installs_per_second: settings.flow_installs_per_second.into(),
     }
 }
 

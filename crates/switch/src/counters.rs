@@ -157,6 +157,9 @@ pub(crate) struct WorkerCell {
     pub(crate) known: Counter,
     pub(crate) unknown: Counter,
     pub(crate) group: Counter,
+    /// Packets whose ruling was known, and such that the classifier was asked about.
+    pub(crate) cached: Counter,
+    pub(crate) classified: Counter,
     pub(crate) packets: Counter,
     pub(crate) copies: Counter,
     pub(crate) departed: Counter,

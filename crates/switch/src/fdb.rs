@@ -24,9 +24,13 @@ mod slot;
 mod table;
 mod token;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
+use forebay_kernel::Generations;
 use forebay_wire::mac::is_multicast;
+
+pub(crate) use hash::{GOLDEN, PI, folded_product};
 
 use census::Census;
 use slot::{Key, Value};
@@ -144,6 +148,8 @@ pub(crate) struct Fdb {
     ageing_s: AtomicU32,
     /// Bucket that the next [`Fdb::expire`] begins with.
     sweep: AtomicUsize,
+    /// Who must know when a station moves or goes.
+    generations: Option<Arc<Generations>>,
 }
 
 impl Fdb {
@@ -159,7 +165,13 @@ impl Fdb {
             per_port: limits.per_port.into(),
             ageing_s: limits.ageing_s.into(),
             sweep: 0.into(),
+            generations: None,
         }
+    }
+
+    /// The same table, which tells `generations` of each station that moves or goes, once it has.
+    pub(crate) fn telling(self, generations: Arc<Generations>) -> Self {
+        Self { generations: Some(generations), ..self }
     }
 
     /// The port that a station is behind, if the table knows. Wait-free; may be called on the packet path.
@@ -190,6 +202,13 @@ impl Fdb {
         }
     }
 
+    /// Notes that packets from this station came in on `port`, if that is where the table has it.
+    pub(crate) fn refresh(&self, vid: u16, mac: u64, port: u16, now_s: u32) {
+        if let Some(found) = self.table.get(Key::new(vid, mac)).filter(|found| found.value.port() == port) {
+            self.learn_in_place(found, port, now_s);
+        }
+    }
+
     /// All that can be done about a known station without the token; nothing if it has moved.
     #[inline]
     fn learn_in_place(&self, found: Found<'_>, port: u16, now_s: u32) -> Option<Learned> {
@@ -210,17 +229,17 @@ impl Fdb {
         match self.table.get(key) {
             Some(found) => self
                 .learn_in_place(found, port, now_s)
-                .unwrap_or_else(|| self.relocate(held, found, port, now_s)),
+                .unwrap_or_else(|| self.relocate(held, key, found, port, now_s)),
             None => self.learn_new(held, key, port, now_s),
         }
     }
 
-    fn relocate(&self, held: &Held<'_>, found: Found<'_>, port: u16, now_s: u32) -> Learned {
+    fn relocate(&self, held: &Held<'_>, key: Key, found: Found<'_>, port: u16, now_s: u32) -> Learned {
         if self.census.learned_on(port) >= self.per_port.load(Relaxed) {
             return Learned::LimitPort;
         }
         let from = found.value;
-        self.change(held, found, from.on_port(port).seen_at(now_s));
+        self.change(held, key, found, from.on_port(port).seen_at(now_s));
         if self.has_expired(from, now_s) { Learned::New } else { Learned::Moved { from: from.port() } }
     }
 
@@ -254,7 +273,7 @@ impl Fdb {
             return Err(FdbError::TooManyStatic { limit });
         }
         match before {
-            Some(found) => self.change(&held, found, value),
+            Some(found) => self.change(&held, key, found, value),
             None if self.insert(&held, key, value) => {}
             None => return Err(FdbError::NoRoom { vid, mac }),
         }
@@ -268,6 +287,7 @@ impl Fdb {
         let found = self.table.get(key)?;
         found.erase(&held);
         self.census.remove(&held, found.value);
+        self.tell(key);
         Some(Entry::of(key, found.value))
     }
 
@@ -334,21 +354,33 @@ impl Fdb {
         }
         let held = self.token.hold();
         let erased = bucket.found().filter(is_wanted).filter(|(_, found)| erase(&held, *found));
-        erased.map(|(_, found)| self.census.remove(&held, found.value)).count()
+        let forget = |(key, found): (Key, Found<'_>)| {
+            self.census.remove(&held, found.value);
+            self.tell(key);
+        };
+        erased.map(forget).count()
+    }
+
+    fn tell(&self, key: Key) {
+        if let Some(generations) = &self.generations {
+            generations.station_changed(key.vid(), key.mac());
+        }
     }
 
     fn insert(&self, held: &Held<'_>, key: Key, value: Value) -> bool {
         let done = self.table.insert(held, key, value);
+        // Nobody need be told: a flow relies on stations that are in the table.
         if done {
             self.census.add(held, value);
         }
         done
     }
 
-    fn change(&self, held: &Held<'_>, found: Found<'_>, value: Value) {
+    fn change(&self, held: &Held<'_>, key: Key, found: Found<'_>, value: Value) {
         found.overwrite(held, value);
         self.census.remove(held, found.value);
         self.census.add(held, value);
+        self.tell(key);
     }
 }
 

@@ -15,8 +15,10 @@ mod counters;
 mod error;
 mod fdb;
 mod flood;
+mod flows;
 mod generation;
 mod layouts;
+mod rules;
 mod shared;
 mod switch;
 mod topology;
@@ -24,4 +26,4 @@ mod vlan;
 mod worker;
 
 pub use error::SwitchError;
-pub use switch::Switch;
+pub use switch::{Handover, Switch};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use forebay_kernel::Generations;
 
 use crate::attention::Attention;
 use crate::counters::WorkerCell;
@@ -17,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) topology: Arc<ArcSwap<Topology>>,
     pub(crate) layouts: Arc<ArcSwap<Layouts>>,
     pub(crate) fdb: Fdb,
+    /// What kernel flows rely upon.
+    pub(crate) generations: Arc<Generations>,
     pub(crate) flood: FloodLimit,
     pub(crate) workers: Box<[WorkerCell]>,
     /// The housekeeper's.

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -10,30 +11,43 @@ use forebay_control::capture::{Capture, CaptureSelect};
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
+use forebay_control::flow::{FlowFlushReply, FlowList, FlowTable};
 use forebay_control::hints::{HintsSet, HintsShow};
 use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
 use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use forebay_control::rule::{RuleAdd, RuleShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl};
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_kernel::{Datapath, DatapathOptions};
+use forebay_kernel::{Datapath, DatapathOptions, Pins};
 use forebay_pool::FrameSize;
 use forebay_xsk::{Departures, Transmitter};
+use rtrb::RingBuffer;
 
 use crate::SwitchError;
 use crate::attention::Attention;
 use crate::collector;
-use crate::control::{self, Control, Housekeeper, WorkerHandle};
+use crate::control::{self, Control, Flows, Housekeeper, Saved, WorkerHandle};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flood::FloodLimit;
+use crate::flows::{FlowBook, FlowKeeper};
 use crate::generation::{Generation, Stock, Supplied};
 use crate::shared::Shared;
 use crate::topology::Topology;
-use crate::worker::Worker;
+use crate::worker::{OFFERS, Offers, RulingCache, Worker};
+
+/// Where a switch leaves what the next one takes up.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    /// Programs and tables.
+    pub pins: Pins,
+    /// The file for all else.
+    pub saved_in: PathBuf,
+}
 
 /// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
 pub struct Switch {
@@ -42,12 +56,22 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts a switch without ports in the calling thread's network namespace; the collector's far end lies in
+    /// Starts a switch in the calling thread's network namespace; the collector's far end lies in
     /// `netns`.
     ///
     /// # Errors
     /// [`SwitchError`] naming the step; nothing is left behind.
-    pub fn start(config: &Config, netns: PrivateNetns) -> Result<Self, SwitchError> {
+    ///
+    /// It has no ports, unless it takes over what an earlier one left to it.
+    pub fn start(
+        config: &Config,
+        netns: PrivateNetns,
+        handover: Option<Handover>,
+    ) -> Result<Self, SwitchError> {
+        let saved = handover.as_ref().and_then(|handover| Saved::read(&handover.saved_in));
+        if let (None, Some(handover)) = (&saved, &handover) {
+            handover.pins.clear();
+        }
         let frames = NonZeroU32::new(config.pool.frames).ok_or(SwitchError::Setting {
             what: "pool.frames",
             value: 0,
@@ -61,17 +85,44 @@ impl Switch {
             max_ports: config.switch.max_ports,
             queues,
             frame_payload: stock.arena.frame_size().payload(),
+            max_flows: config.flows.max_entries,
             collector_rx: pairs[0].ends.receive_ifindex,
         };
-        let datapath = netns.run(move || Datapath::load(&options))?;
+        let datapath = netns.run({
+            let pins = handover.as_ref().map(|handover| handover.pins.clone());
+            move || Datapath::load(&options, pins.as_ref())
+        })?;
         let refill = |high| control::refill(&config.pool, high);
         let (generation, supplied) = Generation::new(0, stock, pairs, &datapath, queues, refill)?;
-        let shared = Arc::new(shared(config, queues)?);
-        let workers = start_workers(config, &shared, &datapath, supplied)?;
-        let control = Control::new(config, shared, netns, generation, datapath, workers)?;
+        let shared = Arc::new(shared(config, queues, &datapath)?);
+        let bell = Arc::new(Attention::new()?);
+        let (producers, offers) =
+            (0..queues).map(|_| RingBuffer::new(OFFERS)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let book = FlowBook::new(
+            datapath.flow_table()?,
+            Arc::clone(datapath.generations()),
+            control::flow_limits(&config.settings(), config.flows.max_entries.into()),
+        );
+        let book = Arc::new(Mutex::new(book));
+        let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), offers, Arc::clone(&bell))?;
+        let offers = producers.into_iter().map(|ring| Offers::new(ring, Arc::clone(&bell)));
+        let workers = start_workers(config, &shared, &datapath, supplied, offers)?;
+        let flows = Flows { book, keeper };
+        let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
+        if let Some(Handover { saved_in, .. }) = handover {
+            control.take_over(saved_in, saved);
+        }
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
         Ok(Self { control, housekeeper: Mutex::new(Some(housekeeper)) })
+    }
+
+    /// Has something changed that whoever takes over must know.
+    fn and_save<T>(&self, change: impl FnOnce(&mut Control) -> T) -> T {
+        let mut control = self.control();
+        let changed = change(&mut control);
+        control.save();
+        changed
     }
 
     /// A thread that panicked while it held the lock has left counters and maps that are still each in order.
@@ -80,7 +131,7 @@ impl Switch {
     }
 }
 
-fn shared(config: &Config, workers: u32) -> Result<Shared, SwitchError> {
+fn shared(config: &Config, workers: u32, datapath: &Datapath) -> Result<Shared, SwitchError> {
     let limits = Limits {
         total: config.fdb.max_entries,
         per_port: config.fdb.max_entries_per_port,
@@ -89,7 +140,8 @@ fn shared(config: &Config, workers: u32) -> Result<Shared, SwitchError> {
     Ok(Shared {
         topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
         layouts: Arc::default(),
-        fdb: Fdb::new(limits, seed()),
+        fdb: Fdb::new(limits, seed()).telling(Arc::clone(datapath.generations())),
+        generations: Arc::clone(datapath.generations()),
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
         attention: Attention::new()?,
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
@@ -110,12 +162,14 @@ fn start_workers(
     shared: &Arc<Shared>,
     datapath: &Datapath,
     supplied: Vec<Supplied>,
+    offers: impl Iterator<Item = Offers>,
 ) -> Result<Vec<WorkerHandle>, SwitchError> {
     let slots = control::slots(config.switch.max_ports);
     let mut handles = Vec::new();
-    for index in 0..shared.workers.len() {
+    for (index, offers) in offers.enumerate() {
         let transmitter = open_transmitter(datapath, index as u32)?;
-        let (worker, commander) = Worker::new(index, Arc::clone(shared), slots, transmitter)?;
+        let cache = RulingCache::new(seed());
+        let (worker, commander) = Worker::new(index, Arc::clone(shared), slots, transmitter, cache, offers)?;
         let cpu = config.switch.cpus.get(index).copied();
         let handle = WorkerHandle::spawn(index, cpu, worker, commander)?;
         handles.push(handle);
@@ -134,15 +188,15 @@ fn open_transmitter(datapath: &Datapath, worker: u32) -> Result<Transmitter, Swi
 
 impl SwitchControl for Switch {
     fn port_add(&self, request: PortAdd) -> PortAddReply {
-        self.control().port_add(request)
+        self.and_save(|control| control.port_add(request))
     }
 
     fn port_del(&self, names: &[String]) -> Result<PortDelReply, ApiError> {
-        self.control().port_del(names)
+        self.and_save(|control| control.port_del(names))
     }
 
     fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
-        self.control().port_set(name, change)
+        self.and_save(|control| control.port_set(name, change))
     }
 
     fn port_list(&self) -> Vec<PortShow> {
@@ -158,15 +212,39 @@ impl SwitchControl for Switch {
     }
 
     fn fdb_add(&self, request: FdbAdd) -> Result<FdbEntry, ApiError> {
-        self.control().fdb_add(&request)
+        self.and_save(|control| control.fdb_add(&request))
     }
 
     fn fdb_del(&self, request: FdbDel) -> Result<FdbEntry, ApiError> {
-        self.control().fdb_del(&request)
+        self.and_save(|control| control.fdb_del(&request))
     }
 
     fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError> {
         self.control().fdb_flush(&request)
+    }
+
+    fn rule_list(&self) -> Vec<RuleShow> {
+        self.control().rule_list()
+    }
+
+    fn flow_add(&self, request: RuleAdd) -> Result<RuleShow, ApiError> {
+        self.and_save(|control| control.flow_add(&request))
+    }
+
+    fn flow_del(&self, id: u64) -> Result<RuleShow, ApiError> {
+        self.and_save(|control| control.flow_del(id))
+    }
+
+    fn flow_list(&self) -> FlowList {
+        self.control().flow_list()
+    }
+
+    fn flow_table(&self) -> FlowTable {
+        self.control().flow_table()
+    }
+
+    fn flow_flush(&self) -> Result<FlowFlushReply, ApiError> {
+        self.control().flow_flush()
     }
 
     fn stats(&self) -> StatsShow {
@@ -247,6 +325,10 @@ impl SwitchControl for Switch {
 
     fn apply_settings(&self, settings: Settings) -> Result<(), ApiError> {
         self.control().apply_settings(&settings)
+    }
+
+    fn leave(&self) {
+        self.control().leave();
     }
 
     fn shutdown(&self) {

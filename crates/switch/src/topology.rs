@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use forebay_control::PortId;
 use forebay_control::vlan::VlanMode;
+use forebay_kernel::Generations;
 
 use crate::counters::{LatencyCells, PortCells};
+use crate::rules::RuleSet;
 use crate::vlan::PortVlans;
 
 /// One port in a snapshot.
@@ -26,6 +28,32 @@ pub(crate) struct PortEntry {
     pub(crate) cells: Arc<PortCells>,
     /// Where its packets' hints may tell when they arrived.
     pub(crate) latency: Option<Arc<LatencyCells>>,
+    /// Its packets come in by XDP.
+    pub(crate) is_xdp: bool,
+    /// XDP programs may send frames to it.
+    pub(crate) takes_frames: bool,
+    /// Somebody captures it: each packet must come to user space.
+    pub(crate) is_captured: bool,
+    /// That of what is above; [`Topology::succeed`] sets it.
+    pub(crate) generation: u64,
+}
+
+impl PortEntry {
+    /// Whether packets from and to this port are decided about as with `other`.
+    fn decides_like(&self, other: &PortEntry) -> bool {
+        self.ifindex == other.ifindex
+            && self.mode == other.mode
+            && self.isolated == other.isolated
+            && self.mtu == other.mtu
+            && self.is_xdp == other.is_xdp
+            && self.takes_frames == other.takes_frames
+            && self.is_captured == other.is_captured
+    }
+
+    /// Whether the kernel can carry packets of this port to `output` by itself.
+    pub(crate) fn reaches(&self, output: &PortEntry) -> bool {
+        output.ifindex.is_some() && (!self.is_xdp || output.takes_frames)
+    }
 }
 
 /// All ports at one moment, with the lists that flooding walks.
@@ -35,12 +63,21 @@ pub(crate) struct Topology {
     /// Index into `lists` of each VLAN's list; VLANs that no port names share list 0.
     list_of_vlan: Vec<u16>,
     lists: Vec<Box<[PortId]>>,
+    /// That of the switch; odd while the kernel follows flows.
+    generation: u64,
+    rules: Arc<RuleSet>,
 }
 
 impl Topology {
     /// Builds the snapshot: linear in ports, times the VLANs that ports name.
     pub(crate) fn new(entries: impl IntoIterator<Item = PortEntry>) -> Self {
-        let mut topology = Self { ports: Vec::new(), list_of_vlan: vec![0; 4096], lists: Vec::new() };
+        let mut topology = Self {
+            ports: Vec::new(),
+            list_of_vlan: vec![0; 4096],
+            lists: Vec::new(),
+            generation: 0,
+            rules: Arc::default(),
+        };
         for entry in entries {
             let index = usize::from(entry.id.0);
             if topology.ports.len() <= index {
@@ -50,6 +87,59 @@ impl Topology {
         }
         topology.make_lists();
         topology
+    }
+
+    /// Gives each port, present and past, the generation that follows from what it was in `before`. Returns those that
+    /// changed, to be told to the kernel once this snapshot is what workers see.
+    pub(crate) fn succeed(&mut self, before: &Topology, generations: &Generations) -> Vec<(PortId, u64)> {
+        let mut changed = Vec::new();
+        let ids = self.ports.len().max(before.ports.len()) as u16;
+        for id in (0..ids).map(PortId) {
+            let last = generations.of_port(id.0);
+            let is_same = match (before.port(id), self.port(id)) {
+                (Some(old), Some(new)) => new.decides_like(old),
+                (None, None) => true,
+                _ => false,
+            };
+            let generation = last + u64::from(!is_same);
+            if !is_same {
+                changed.push((id, generation));
+            }
+            if let Some(Some(entry)) = self.ports.get_mut(usize::from(id.0)) {
+                entry.generation = generation;
+            }
+        }
+        changed
+    }
+
+    /// Gives each port the generation that it has: what it was before is what it is now.
+    pub(crate) fn keep(&mut self, generations: &Generations) {
+        for entry in self.ports.iter_mut().flatten() {
+            entry.generation = generations.of_port(entry.id.0);
+        }
+    }
+
+    /// The rules, and the generation of the switch that decisions under this snapshot are made in.
+    pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>, generation: u64) {
+        self.rules = rules;
+        self.generation = generation;
+    }
+
+    #[inline]
+    pub(crate) fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// The generation of the switch.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether the kernel follows flows.
+    #[inline]
+    pub(crate) fn follows_flows(&self) -> bool {
+        self.generation & 1 == 1
     }
 
     #[inline]
@@ -111,6 +201,10 @@ pub(crate) mod tests {
             completes_checksums: false,
             cells: Arc::new(PortCells::new(1)),
             latency: None,
+            is_xdp: false,
+            takes_frames: true,
+            is_captured: false,
+            generation: 0,
         }
     }
 

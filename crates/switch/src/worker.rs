@@ -14,22 +14,30 @@
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
 
 mod below;
+mod cache;
 mod channel;
 mod classify;
 mod command;
 mod complete;
 mod decide;
+#[cfg(test)]
+mod equivalence;
 mod join;
+mod key;
+mod offer;
 mod ready;
 mod receive;
 mod reclaim;
 mod refill;
+mod rule;
 mod transmit;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Cache;
+use forebay_control::PortId;
+use forebay_control::rule::MAX_OUTPUTS;
 use forebay_kernel::cycles;
 use forebay_policy::{Nanos, Pace};
 use forebay_pool::Burst;
@@ -41,8 +49,10 @@ use crate::layouts::Layouts;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
+pub(crate) use cache::RulingCache;
 pub(crate) use channel::{COLLECTORS, Channel, Feed, Member, Slot, SuppliedBy, Supply};
 pub(crate) use command::{Command, Commander, Emptied};
+pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};
 pub(crate) use reclaim::Drain;
 
 use below::Below;
@@ -51,6 +61,7 @@ use decide::Verdict;
 use join::JointRun;
 use ready::Ready;
 use receive::Stretch;
+use rule::Asked;
 
 /// Packets after which a worker looks who else is ready: the longest turn.
 pub(crate) const BUDGET: usize = Pace::TURN as usize;
@@ -79,9 +90,15 @@ pub(crate) struct Worker {
     below: Vec<Below>,
     stretches: Vec<Stretch>,
     classified: Vec<Classified>,
+    /// What rules were asked of the packets of one stretch; empty where there are none.
+    asked: Vec<Asked>,
     verdicts: Vec<Verdict>,
+    /// Copies beside those that verdicts make: of the packet with this index in the burst, to this port.
+    extras: Vec<(usize, PortId)>,
     runs: Vec<JointRun>,
     flood: FloodBucket,
+    cache: RulingCache,
+    offers: Offers,
     started: Instant,
 }
 
@@ -92,6 +109,8 @@ impl Worker {
         shared: Arc<Shared>,
         slots: usize,
         transmitter: Transmitter,
+        cache: RulingCache,
+        offers: Offers,
     ) -> Result<(Self, Commander), SwitchError> {
         let (ready, commander) = Ready::new(slots)?;
         let worker = Self {
@@ -108,9 +127,13 @@ impl Worker {
             below: Vec::with_capacity(BUDGET),
             stretches: Vec::with_capacity(BUDGET),
             classified: Vec::with_capacity(BUDGET),
+            asked: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),
+            extras: Vec::with_capacity(BUDGET * MAX_OUTPUTS),
             runs: Vec::with_capacity(BUDGET),
             flood: shared.flood.worker_bucket(),
+            cache,
+            offers,
             started: shared.started,
             shared,
         };

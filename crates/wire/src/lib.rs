@@ -27,6 +27,7 @@ pub mod ipv6;
 pub mod l4;
 pub mod locate;
 pub mod mac;
+pub mod network;
 pub mod parse;
 pub mod run;
 #[cfg(test)]
@@ -34,6 +35,7 @@ mod testing;
 pub mod unfinished;
 pub mod vlan;
 
+pub use network::{NetworkInfo, PlainIpv4, network, plain_ipv4};
 pub use parse::{BadFrame, FrameInfo, frame};
 pub use unfinished::{Completion, Verdict, complete_checksum, verify_l4};
 pub use vlan::Tag;

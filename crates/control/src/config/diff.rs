@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::{Config, LogLevel, Settings};
 use crate::fdb::{FdbAdd, FdbDel};
 use crate::port::{PortSet, PortSpec};
+use crate::rule::RuleAdd;
 
 /// What has to be done to get from one configuration to another, in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,6 +22,10 @@ pub struct ConfigDiff {
     pub fdb_del: Vec<FdbDel>,
     /// Static entries to add, after the ports.
     pub fdb_add: Vec<FdbAdd>,
+    /// Rules to delete; those that name deleted ports too, for rules only sleep without their ports.
+    pub rules_del: Vec<RuleAdd>,
+    /// Rules to add, after those have gone.
+    pub rules_add: Vec<RuleAdd>,
     /// The new log level, if it differs.
     pub log_level: Option<LogLevel>,
     /// Keys that differ and stay as they were until a restart.
@@ -47,6 +52,7 @@ pub(super) fn between(old: &Config, new: &Config) -> ConfigDiff {
     let mut diff = ConfigDiff::default();
     diff_ports(old, new, &mut diff);
     diff_static_entries(old, new, &mut diff);
+    diff_rules(old, new, &mut diff);
     diff.settings = Some(new.settings()).filter(|settings| *settings != old.settings());
     diff.log_level = Some(new.log.level).filter(|level| *level != old.log.level);
     diff.needs_restart = needs_restart(old, new);
@@ -96,6 +102,14 @@ fn diff_static_entries(old: &Config, new: &Config, diff: &mut ConfigDiff) {
     }
 }
 
+/// A rule that differs in anything is another one.
+fn diff_rules(old: &Config, new: &Config, diff: &mut ConfigDiff) {
+    let (old_rules, new_rules) = (&old.flows.rules, &new.flows.rules);
+    let (was, is): (HashSet<_>, HashSet<_>) = (old_rules.iter().collect(), new_rules.iter().collect());
+    diff.rules_del = old_rules.iter().filter(|rule| !is.contains(rule)).cloned().collect();
+    diff.rules_add = new_rules.iter().filter(|rule| !was.contains(rule)).cloned().collect();
+}
+
 fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let (switch, new_switch) = (&old.switch, &new.switch);
     let (pool, new_pool) = (&old.pool, &new.pool);
@@ -109,6 +123,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("pool.frames", pool.frames != new_pool.frames),
         ("pool.frame_size", pool.frame_size != new_pool.frame_size),
         ("pool.rx_ring_depth", pool.rx_ring_depth != new_pool.rx_ring_depth),
+        ("flows.max_entries", old.flows.max_entries != new.flows.max_entries),
         ("metrics.listen", old.metrics.listen != new.metrics.listen),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

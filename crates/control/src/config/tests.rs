@@ -20,12 +20,17 @@ fn every_key_is_taken_over() {
     assert_eq!((config.pool.frames, config.pool.frame_size, config.pool.rx_ring_depth), (32768, 4096, 1024));
     assert_eq!(config.settings().ageing_seconds, 60);
     assert_eq!(config.settings().flood_copies_per_second, 0);
+    assert_eq!((config.flows.max_entries, config.settings().offload), (4096, Offload::Off));
+    assert_eq!(config.settings().flow_idle_seconds, 10);
+    assert_eq!(config.settings().flow_installs_per_second, 500);
     assert_eq!(config.metrics.listen.unwrap().port(), 9100);
     assert_eq!(config.log.level, LogLevel::Debug);
     assert_eq!(config.ports[0].port_name(), "web");
     assert_eq!(config.ports[0].attach, Attach::Xdp);
     assert_eq!(config.ports[1].vlan.to_string(), "trunk:10,20,native:1");
     assert_eq!(config.fdb.static_entries[0].port, "web");
+    assert_eq!(config.flows.rules[0].to_string(), "in_port=web ip_proto=tcp dst=192.0.2.1/32 dport=80");
+    assert_eq!(config.flows.rules[1].to_string(), "ethertype=0x0806");
     let written = toml::to_string(&config).unwrap();
     assert_eq!(Config::parse(&written).unwrap(), config, "writing and reading changes nothing");
 }
@@ -39,7 +44,7 @@ fn the_documented_defaults_are_the_defaults() {
     for key in toml::to_string(&Config::default()).unwrap().lines().filter_map(|line| line.split_once(" = "))
     {
         assert!(
-            key.0 == "port" || key.0 == "static" || blocks[0].contains(key.0),
+            key.0 == "port" || key.0 == "static" || key.0 == "rules" || blocks[0].contains(key.0),
             "{} is not documented",
             key.0
         );
@@ -110,6 +115,16 @@ fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
             "[flood]\nburst_copies = 0\n",
             "2:16: flood.burst_copies is not valid (value: 0; limit: at least 1); a bucket",
         ),
+        (
+            "[flows]\nmax_entries = 1023\n",
+            "2:15: flows.max_entries is not valid (value: 1023; limit: 1024 to 1048576); choose",
+        ),
+        ("[flows]\nidle_seconds = 0\n", "2:16: flows.idle_seconds is not valid (value: 0; limit: 1 to 3600)"),
+        (
+            "[flows]\ninstalls_per_second = 1000001\n",
+            "2:23: flows.installs_per_second is not valid (value: 1000001; limit: 1 to 1000000)",
+        ),
+        ("[flows]\noffload = \"maybe\"\n", "2:11: unknown variant `maybe`, expected `on` or `off`"),
         ("[log]\nlevel = \"loud\"\n", "2:9: unknown variant `loud`, expected one of `off`, `error`"),
         ("[metrics]\nlisten = \"nowhere\"\n", "2:10: invalid socket address syntax"),
     ] {
@@ -176,6 +191,35 @@ fn a_static_entry_needs_a_station_and_a_port_that_carries_its_vlan() {
 }
 
 #[test]
+fn a_rule_needs_ports_that_are_there_and_packets_that_can_be() {
+    let rule = |rest: &str| format!("[[port]]\nnetdev = \"a\"\n[[flows.rules]]\npriority = 1\n{rest}\n");
+    for (rest, expected) in [
+        (
+            "action = \"drop\"\nin_port = \"b\"",
+            "6:11: flows.rules.in_port: no [[port]] is named `b`; add it, or",
+        ),
+        ("action = \"output:a,c\"", "5:10: flows.rules.action: no [[port]] is named `c`"),
+        ("action = \"mirror:d\"", "5:10: flows.rules.action: no [[port]] is named `d`"),
+        ("action = \"flood\"", "5:10: action `flood`: not a known form; write drop, output"),
+        (
+            "action = \"drop\"\ndport = 80",
+            "6:9: flows.rules.dport is not valid (value: 80; limit: only with ip_proto",
+        ),
+        ("action = \"drop\"\nsrc = \"10.0.0.1/8\"", "6:7: `10.0.0.1/8` sets bits behind its prefix"),
+        ("action = \"drop\"\ncolour = 1", "6:1: unknown field `colour`"),
+    ] {
+        let message = refused(&rule(rest));
+        assert!(message.starts_with(expected), "{message}\nexpected {expected}");
+    }
+    let twice = rule("action = \"drop\"\n[[flows.rules]]\npriority = 1\naction = \"normal\"");
+    let expected = "7:12: flows.rules.priority: rules 1 and 2 of the file ask for the same (any) at priority 1, limit once";
+    assert!(refused(&twice).starts_with(expected), "{}", refused(&twice));
+    let one = "[[flows.rules]]\npriority = 1\naction = \"drop\"\n";
+    let message = refused(&one.repeat(crate::rule::MAX_RULES + 1));
+    assert!(message.ends_with("flows.rules: 4097 rules, limit 4096; remove some"), "{message}");
+}
+
+#[test]
 fn a_column_is_counted_in_characters() {
     assert!(refused("port = [{ netdev = \"ää\", nam = 1 }]\n").starts_with("1:26: unknown field `nam`"));
 }
@@ -219,15 +263,30 @@ fn a_static_entry_that_is_gone_from_the_file_is_deleted() {
 }
 
 #[test]
+fn a_rule_that_differs_in_anything_is_another_one() {
+    let mut new = base();
+    new.flows.rules[0].action = crate::rule::RuleAction::Drop;
+    let diff = base().diff(&new);
+    assert_eq!(
+        (diff.rules_del, diff.rules_add),
+        (vec![base().flows.rules[0].clone()], vec![new.flows.rules[0].clone()])
+    );
+    assert_eq!((diff.settings, diff.needs_restart), (None, vec![]));
+    assert_eq!(base().diff(&Config::default()).rules_del, base().flows.rules);
+}
+
+#[test]
 fn a_setting_that_needs_a_restart_is_named_and_the_others_are_applied() {
     let mut new = base();
     new.switch.workers = 3;
     new.switch.cpus = vec![];
     new.pool.frames = 65536;
+    new.flows.max_entries = 1024;
+    new.flows.idle_seconds = 5;
     new.fdb.ageing_seconds = 10;
     new.log.level = LogLevel::Warn;
     let diff = base().diff(&new);
-    assert_eq!(diff.needs_restart, ["switch.workers", "switch.cpus", "pool.frames"]);
+    assert_eq!(diff.needs_restart, ["switch.workers", "switch.cpus", "pool.frames", "flows.max_entries"]);
     assert_eq!(diff.settings, Some(new.settings()));
     assert_eq!(diff.log_level, Some(LogLevel::Warn));
 }

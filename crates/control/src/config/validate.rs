@@ -1,11 +1,13 @@
 //! What a well-formed configuration must keep to besides.
 
+mod rules;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::location::{Problem, Step};
-use super::{Config, FdbConfig, FloodConfig, PoolConfig, SwitchConfig};
+use super::{Config, FdbConfig, FloodConfig, FlowsConfig, PoolConfig, SwitchConfig};
 use crate::error::ApiError;
 use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
@@ -23,8 +25,10 @@ pub(super) fn check(config: &Config) -> Checked {
     pool(&config.pool, config.switch.workers)?;
     fdb(&config.fdb)?;
     flood(&config.flood)?;
+    flows(&config.flows)?;
     ports(&config.ports, config.switch.max_ports)?;
-    static_entries(config)
+    static_entries(config)?;
+    rules::check(config)
 }
 
 fn switch(switch: &SwitchConfig) -> Checked {
@@ -110,6 +114,12 @@ fn flood(flood: &FloodConfig) -> Checked {
         return refuse("flood", "burst_copies", 0, "at least 1", remedy);
     }
     Ok(())
+}
+
+fn flows(flows: &FlowsConfig) -> Checked {
+    range("flows", "max_entries", flows.max_entries.into(), 1024..=1_048_576)?;
+    range("flows", "idle_seconds", flows.idle_seconds.into(), 1..=3600)?;
+    range("flows", "installs_per_second", flows.installs_per_second.into(), 1..=1_000_000)
 }
 
 fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {

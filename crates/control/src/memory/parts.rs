@@ -40,6 +40,9 @@ const HASH_BUCKET: u64 = 16;
 const PORT_COUNTERS: u64 = 64;
 const RING_ACCOUNT: u64 = 128;
 const DEPARTURES: u64 = 64 * 2048;
+/// Generations of stations, and numbers that have classes: bpf/forebay.h.
+const STATIONS: u64 = 16_384;
+const NUMBERS: u64 = 65_536;
 /// Banks of the table of sockets: bpf/forebay.h.
 const BANKS: u64 = 5;
 
@@ -155,6 +158,16 @@ fn tables(setup: &Setup) -> Vec<MemoryPart> {
             1,
             array((ports + 1) * workers * RING_ACCOUNT) + array(RING_ACCOUNT),
             "kernel/bpf/arraymap.c, bpf/forebay.h",
+        ),
+        kernel("flow table", 1, 2 * PAGE + setup.flows.bytes(), "kernel/bpf/arraymap.c, bpf/forebay.h"),
+        kernel(
+            "what flows rely upon",
+            1,
+            array((1 + STATIONS + ports) * 8)
+                + array(NUMBERS * 8)
+                + array((2 * ports).next_power_of_two() * 8)
+                + ports * 8,
+            "generations, classes, near ports, outputs: kernel/bpf/arraymap.c, bpf/forebay.h",
         ),
         kernel("departures", 1, array(workers * DEPARTURES), "kernel/bpf/arraymap.c, bpf/forebay.h"),
     ]

@@ -9,6 +9,7 @@ const WISH: Wish = Wish {
     workers: 1,
     frames: None,
     frame_size: 2048,
+    cpus: 2,
 };
 
 fn part(estimate: &Estimate, name: &str) -> MemoryPart {

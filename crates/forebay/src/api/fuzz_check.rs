@@ -12,6 +12,7 @@ use forebay_control::doctor::DoctorReport;
 use forebay_control::fdb::{FdbAdd, FdbFlush};
 use forebay_control::pool::PoolPortSet;
 use forebay_control::port::{PortAdd, PortDel, PortSet};
+use forebay_control::rule::RuleAdd;
 use forebay_control::{ApiError, ErrorCode};
 use http_body_util::BodyExt;
 use hyper::service::Service;
@@ -38,6 +39,7 @@ fn check_types(body: &[u8]) {
     let _ = parse_json::<PortDel>(body);
     let _ = parse_json::<PortSet>(body);
     let _ = parse_json::<PoolPortSet>(body);
+    let _ = parse_json::<RuleAdd>(body).map(|add| add.validate());
     let _ = parse_json::<FdbFlush>(body);
     let _ = parse_json::<FdbAdd>(body).map(|add| add.validate());
 }

@@ -6,6 +6,7 @@ use axum::response::IntoResponse;
 use forebay_control::ApiError;
 use forebay_control::PortCounters;
 use forebay_control::eswitch::EswitchShow;
+use forebay_control::flow::FlowTable;
 use forebay_control::pool::PoolShow;
 use forebay_control::stats::{StatsShow, WorkerStats};
 use prometheus_client::collector::Collector;
@@ -27,7 +28,12 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(super) async fn get(State(api): Shared) -> Result<impl IntoResponse, Refusal> {
     let text = api
         .ask(|switch| {
-            render(Snapshot { stats: switch.stats(), pool: switch.pool(), eswitch: switch.eswitch() })
+            render(Snapshot {
+                stats: switch.stats(),
+                flows: switch.flow_table(),
+                pool: switch.pool(),
+                eswitch: switch.eswitch(),
+            })
         })
         .await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
@@ -37,6 +43,7 @@ pub(super) async fn get(State(api): Shared) -> Result<impl IntoResponse, Refusal
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) stats: StatsShow,
+    pub(super) flows: FlowTable,
     pub(super) pool: PoolShow,
     pub(super) eswitch: EswitchShow,
 }
@@ -56,6 +63,7 @@ impl Collector for Snapshot {
         self.ports(&mut encoder)?;
         self.drops(&mut encoder)?;
         self.workers(&mut encoder)?;
+        self.flows(&mut encoder)?;
         self.pool(&mut encoder)?;
         self.switch(&mut encoder)
     }
@@ -64,7 +72,7 @@ impl Collector for Snapshot {
 impl Snapshot {
     fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&PortCounters) -> u64;
-        let fields: [(&str, &str, Field); 8] = [
+        let fields: [(&str, &str, Field); 9] = [
             ("port_rx_packets", "Packets that entered at the port, dropped ones included", |c| c.rx_packets),
             ("port_rx_bytes", "Bytes that entered at the port", |c| c.rx_bytes),
             ("port_tx_packets", "Packets that left at the port", |c| c.tx_packets),
@@ -73,6 +81,9 @@ impl Snapshot {
             ("port_flooded_packets", "Packets given to every port of their VLAN", |c| c.flooded_packets),
             ("port_not_learned_packets", "Packets whose source was over a limit", |c| c.not_learned_packets),
             ("port_completed_checksums", "L4 checksums that were completed", |c| c.completed_checksums),
+            ("port_offloaded_packets", "Packets the kernel carried or dropped by a flow", |c| {
+                c.offloaded_packets
+            }),
         ];
         for (name, help, value) in fields {
             let ports = self.stats.ports.iter();
@@ -112,6 +123,19 @@ impl Snapshot {
         Ok(())
     }
 
+    fn flows(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let flows = &self.flows;
+        gauge(encoder, "flows", "Flows there are", flows.entries)?;
+        counter(encoder, "flows_installed", "Flows that were installed", flows.installed_flows)?;
+        let limits = flows.refused.iter().map(|(limit, flows)| ([("reason", limit)], flows));
+        counters(
+            encoder,
+            "flows_refused",
+            "Flows that were not installed, by the limit that was reached",
+            limits,
+        )
+    }
+
     fn pool(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let pool = &self.pool;
         let states = [("free", pool.frames_free), ("posted", pool.frames_posted), ("held", pool.frames_held)];
@@ -143,6 +167,11 @@ impl Snapshot {
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
     let metric = ConstGauge::new(signed(value));
     metric.encode(encoder.encode_descriptor(name, help, None, ConstGauge::<i64>::TYPE)?)
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
+    let metric = ConstCounter::new(value);
+    metric.encode(encoder.encode_descriptor(name, help, None, ConstCounter::<u64>::TYPE)?)
 }
 
 /// OpenMetrics has no unsigned gauge.

@@ -47,7 +47,7 @@ pub(super) async fn clear_workers(State(api): Shared) -> Answer<WorkersShow> {
 
 /// The switch as a whole
 #[utoipa::path(get, operation_id = "eswitch-show", path = "/v1/eswitch", tag = "switch", responses(
-    (status = 200, body = EswitchShow, description = "Mode, workers, collector and limits"),
+    (status = 200, body = EswitchShow, description = "Mode, offload, workers, collectors and limits"),
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn eswitch(State(api): Shared) -> Answer<EswitchShow> {
     Ok(Json(api.ask(|switch| switch.eswitch()).await?))
@@ -63,7 +63,7 @@ pub(super) async fn set_eswitch(
     Body(change): Body<EswitchSet>,
 ) -> Answer<EswitchSetReply> {
     if change == EswitchSet::default() {
-        return Err(nothing("spool_mode").into());
+        return Err(nothing("spool_mode, offload").into());
     }
     Ok(Json(api.ask(move |switch| switch.eswitch_set(change)).await??))
 }

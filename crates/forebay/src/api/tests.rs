@@ -1,5 +1,7 @@
 //! The API over a real unix socket, asked with hand-written bytes, so that nothing repairs a bad request on the way.
 
+mod flows;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -318,6 +320,7 @@ fn metrics_have_every_counter_of_every_port() {
     let served = Served::new();
     served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"}]}"#);
     let mut counters = PortCounters { rx_packets: 7, forwarded_packets: 5, ..PortCounters::default() };
+    counters.offloaded_packets = 4;
     counters.drops[DropReason::Isolated] = 2;
     served.switch.count("a", counters);
     let (status, text) = served.ask("GET", "/metrics", "");
@@ -331,6 +334,11 @@ fn metrics_have_every_counter_of_every_port() {
         "forebay_worker_packets_total{worker=\"0\"} 7",
         "forebay_pool_frames{state=\"free\"} 16384",
         "forebay_ports 1",
+        "forebay_port_offloaded_packets_total{port=\"a\"} 4",
+        "forebay_flows 0",
+        "forebay_flows_installed_total 0",
+        "forebay_flows_refused_total{reason=\"over_share\"} 0",
+        "forebay_flows_refused_total{reason=\"no_slot\"} 0",
         "forebay_counters_balanced 1",
         "forebay_build{version=\"1.2.3\",spool_mode=\"spp\"} 1",
     ] {
@@ -354,7 +362,11 @@ fn every_documented_path_is_there() {
     let (_, document) = served.ask("GET", "/openapi.json", "");
     let mut asked = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
-        let path = path.replace("{vlan}", "1").replace("{mac}", "02:00:00:00:00:01").replace("{name}", "a");
+        let path = path
+            .replace("{vlan}", "1")
+            .replace("{mac}", "02:00:00:00:00:01")
+            .replace("{name}", "a")
+            .replace("{id}", "1");
         for method in operations.as_object().unwrap().keys() {
             let (_, answer) = served.ask(&method.to_uppercase(), &path, "{}");
             let code = answer["code"].as_str().unwrap_or("none");

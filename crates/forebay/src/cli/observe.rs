@@ -1,5 +1,7 @@
 //! The verbs that look at memory: occupancy and estimate.
 
+use std::thread::available_parallelism;
+
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::memory::Wish;
@@ -56,6 +58,9 @@ pub struct EstimateArgs {
     /// Bytes of a frame: 2048 or 4096
     #[arg(long, value_name = "S", default_value_t = 2048)]
     pub frame_size: u32,
+    /// CPUs of the machine [default: this one's]
+    #[arg(long, value_name = "C")]
+    pub cpus: Option<u32>,
     /// How to print.
     #[command(flatten)]
     pub json: Json,
@@ -96,6 +101,7 @@ impl EstimateArgs {
             },
             ports: self.ports,
             queues: self.queues,
+            cpus: self.cpus.unwrap_or_else(|| available_parallelism().map_or(1, |cpus| cpus.get() as u32)),
             depth: self.depth,
             workers: self.workers,
             frames: self.frames,

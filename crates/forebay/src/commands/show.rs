@@ -81,9 +81,14 @@ pub(super) fn eswitch(client: &Client, command: &EswitchCommand) -> Outcome {
             print_as(json.json, &eswitch, table::eswitch);
         }
         EswitchCommand::Set(EswitchSetCommand::SpoolMode { mode, json }) => {
-            let change = EswitchSet { spool_mode: Some(*mode) };
+            let change = EswitchSet { spool_mode: Some(*mode), ..EswitchSet::default() };
             let reply: EswitchSetReply = client.send(Method::PATCH, "/v1/eswitch", &change)?;
             print_as(json.json, &reply, table::eswitch_changed);
+        }
+        EswitchCommand::Set(EswitchSetCommand::Offload { offload, json }) => {
+            let change = EswitchSet { offload: Some(*offload), ..EswitchSet::default() };
+            let reply: EswitchSetReply = client.send(Method::PATCH, "/v1/eswitch", &change)?;
+            print_as(json.json, &reply, table::offload_changed);
         }
     }
     Ok(())

@@ -3,19 +3,35 @@
 //! One part that is refused is logged and does not hold back the others. What is returned is what was really applied,
 //! so that the next SIGHUP tries the refused parts again.
 
+mod rules;
+
 use std::collections::HashSet;
 
-use forebay_control::config::{ConfigDiff, PortChange};
+use forebay_control::config::{ConfigDiff, FlowsConfig, PortChange};
 use forebay_control::fdb::FdbAdd;
 use forebay_control::port::{PortAdd, PortSpec};
 use forebay_control::{Config, ErrorCode, SwitchControl};
 
-/// Applies ports and static entries to a switch that was just started with this configuration.
+/// Applies ports, static entries and rules to a switch that was just started with this configuration; it has none of
+/// them, or those of an earlier daemon.
 pub(super) fn to_empty(switch: &dyn SwitchControl, config: &Config) -> Config {
     let mut started = config.clone();
-    started.ports.clear();
+    started.ports = taken_over(switch, config);
     started.fdb.static_entries.clear();
+    let rules: Vec<_> = switch.rule_list().into_iter().map(|shown| shown.rule).collect();
+    started.flows.rules.retain(|rule| rules.contains(rule));
     difference(switch, &started, config)
+}
+
+/// Ports of the configuration that are there already, because an earlier daemon had them, as they are.
+fn taken_over(switch: &dyn SwitchControl, config: &Config) -> Vec<PortSpec> {
+    let there = switch.port_list();
+    let named = |port: &PortSpec| there.iter().find(|shown| shown.name == port.port_name());
+    let as_it_is = |port: &PortSpec| {
+        let shown = named(port)?;
+        Some(PortSpec { vlan: shown.vlan.clone(), isolated: shown.isolated, ..port.clone() })
+    };
+    config.ports.iter().filter_map(as_it_is).collect()
 }
 
 /// Applies what differs, and returns what is applied then.
@@ -27,7 +43,9 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     for key in &diff.needs_restart {
         tracing::warn!("{key} differs and stays as it was until forebay is restarted");
     }
+    let flows = FlowsConfig { max_entries: old.flows.max_entries, ..new.flows.clone() };
     let mut applied = Config {
+        flows,
         switch: old.switch.clone(),
         pool: old.pool.clone(),
         metrics: old.metrics.clone(),
@@ -41,6 +59,7 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     }
     apply_settings(switch, &diff, old, &mut applied);
     apply_static_entries(switch, &diff, &mut applied);
+    rules::apply(switch, &diff, &mut applied);
     tracing::info!(ports = applied.ports.len(), "the configuration is applied");
     applied
 }
@@ -87,11 +106,13 @@ fn set_port(switch: &dyn SwitchControl, change: &PortChange, old: &Config, appli
 fn apply_settings(switch: &dyn SwitchControl, diff: &ConfigDiff, old: &Config, applied: &mut Config) {
     let Some(settings) = diff.settings else { return };
     if let Err(error) = switch.apply_settings(settings) {
-        tracing::error!("[fdb] and [flood] stay as they were: {error}");
+        tracing::error!("[fdb], [flood] and [flows] stay as they were: {error}");
         let static_entries = std::mem::take(&mut applied.fdb.static_entries);
         applied.fdb = old.fdb.clone();
         applied.fdb.static_entries = static_entries;
         applied.flood = old.flood.clone();
+        let rules = std::mem::take(&mut applied.flows.rules);
+        applied.flows = FlowsConfig { rules, ..old.flows.clone() };
     }
 }
 
@@ -115,6 +136,8 @@ fn apply_static_entries(switch: &dyn SwitchControl, diff: &ConfigDiff, applied: 
 
 #[cfg(test)]
 mod tests {
+    use forebay_control::eswitch::Offload;
+
     use super::*;
     use crate::testing::MemorySwitch;
 
@@ -172,5 +195,9 @@ mod tests {
         let switch = MemorySwitch::default();
         let applied = difference(&switch, &Config::default(), &config("[switch]\nworkers = 2\n"));
         assert_eq!(applied, Config::default());
+        let applied =
+            difference(&switch, &applied, &config("[flows]\nmax_entries = 2048\noffload = \"off\"\n"));
+        assert_eq!((applied.flows.max_entries, applied.flows.offload), (65536, Offload::Off));
+        assert_eq!(switch.settings().unwrap().offload, Offload::Off);
     }
 }

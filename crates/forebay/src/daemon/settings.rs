@@ -62,6 +62,7 @@ impl Source {
         }
         config.log.level = self.args.log_level.unwrap_or(config.log.level);
         config.metrics.listen = self.args.metrics_listen.or(config.metrics.listen);
+        config.flows.offload = self.args.offload.unwrap_or(config.flows.offload);
         Ok(())
     }
 }
@@ -75,6 +76,7 @@ fn read(path: &Path) -> Result<Config, SourceError> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use forebay_control::eswitch::Offload;
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -90,11 +92,14 @@ mod tests {
     fn the_command_line_goes_before_the_file() {
         let dir = TempDir::new();
         let path = dir.path().join("forebay.toml");
-        std::fs::write(&path, "[switch]\nworkers = 4\nsocket = \"/run/a.sock\"\n[log]\nlevel = \"warn\"\n")
+        std::fs::write(&path, "[switch]\nworkers = 4\nsocket = \"/run/a.sock\"\n[log]\nlevel = \"warn\"\n[flows]\noffload = \"on\"\n")
             .unwrap();
         let path = path.to_str().unwrap();
         let config =
             load(&["--config", path, "--workers", "2", "--cpus", "0-1", "--socket", "/run/b.sock"]).unwrap();
+        let offload = |arguments: &[&str]| load(arguments).unwrap().flows.offload;
+        assert_eq!(offload(&["--config", path, "--offload", "off"]), Offload::Off);
+        assert_eq!(offload(&["--config", path]), Offload::On);
         assert_eq!((config.switch.workers, config.switch.socket.as_str()), (2, "/run/b.sock"));
         assert_eq!(config.switch.cpus, [0, 1]);
         assert_eq!(config.log.level.name(), "warn");

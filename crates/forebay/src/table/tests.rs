@@ -1,7 +1,9 @@
 use clap::Parser as _;
 use forebay_control::fdb::FdbKind;
+use forebay_control::flow::{FlowEntry, FlowList, FlowRuns, FlowTable, FlowsRefused, TagAction};
 use forebay_control::pool::{PoolPort, PoolThreshold};
 use forebay_control::port::{PortAdd, PortSpec, PortState};
+use forebay_control::rule::RuleAdd;
 use forebay_control::stats::{Balance, Lookups, WorkerStats, WorkersShow};
 use forebay_control::{DropReason, MacAddr, SwitchControl, Vid};
 
@@ -23,6 +25,7 @@ fn switch() -> MemorySwitch {
         tx_bytes: 600,
         forwarded_packets: 1200,
         flooded_packets: 30,
+        offloaded_packets: 1100,
         ..PortCounters::default()
     };
     counters.drops[DropReason::FloodLimited] = 4;
@@ -66,6 +69,73 @@ fn entries_are_one_line_each() {
         age_seconds,
     };
     insta::assert_snapshot!(fdb(&[entry(0, FdbKind::Static, 0), entry(4094, FdbKind::Learned, 299)]));
+}
+
+fn rule(priority: u16, fields: &str, action: &str) -> RuleAdd {
+    let line = format!("forebay flow add --priority {priority} --action {action} {fields}");
+    let cli = crate::cli::Cli::try_parse_from(line.split_whitespace()).unwrap();
+    let crate::cli::Command::Flow(crate::cli::FlowCommand::Add(args)) = cli.command else {
+        panic!("not a rule")
+    };
+    args.rule()
+}
+
+#[test]
+fn rules_come_first_then_flows_by_port_the_busiest_first_and_their_table() {
+    let flow = |in_port: &str, packets| FlowEntry {
+        in_port: in_port.to_owned(),
+        vlan: None,
+        src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+        deeper: None,
+        action: "output:b".to_owned(),
+        tag: TagAction::Keep,
+        runs: FlowRuns::Kernel,
+        reason: None,
+        rule: None,
+        packets,
+        bytes: packets * 60,
+        age_seconds: 90,
+        idle_seconds: 1,
+    };
+    let dropped = FlowEntry {
+        vlan: Vid::new(10),
+        deeper: Some("ip_proto=6 src=10.0.0.0/8 dport=80-90".to_owned()),
+        action: "drop".to_owned(),
+        reason: Some("isolated".to_owned()),
+        rule: Some(7),
+        ..flow("a", 1000)
+    };
+    let refused = FlowsRefused { over_share: 1, over_rate: 2, table_full: 3, no_slot: 4 };
+    let in_user_space = FlowEntry {
+        runs: FlowRuns::User,
+        tag: TagAction::Set(Vid::new(20).unwrap()),
+        reason: Some("the table is full".to_owned()),
+        ..flow("b", 5)
+    };
+    let table = FlowTable {
+        entries: 3,
+        max_entries: 65536,
+        bytes: 6 << 20,
+        installed_flows: 40,
+        refused,
+        invalidated_flows: 30,
+        idle_flows: 7,
+        ..FlowTable::default()
+    };
+    let flows = vec![in_user_space, flow("a", 5), dropped];
+    let switch = switch();
+    for (priority, fields, action) in [
+        (1, "", "normal"),
+        (100, "", "mirror:gone"),
+        (65535, "--in-port a --ip-proto tcp --src 10.0.0.0/8 --dport 80-90", "output:a,veth-with-a-lon"),
+    ] {
+        switch.flow_add(rule(priority, fields, action)).unwrap();
+    }
+    let rules = switch.rule_list();
+    insta::assert_snapshot!(super::flows(&FlowList { table, flows: flows.clone(), rules }));
+    let without = super::flows(&FlowList { table, flows, rules: vec![] });
+    assert!(without.starts_with("in-port"), "{without}");
 }
 
 #[test]
@@ -126,7 +196,8 @@ fn rings_are_one_line_each() {
 
 #[test]
 fn an_estimate_is_its_sums_and_what_they_consist_of() {
-    let cli = crate::cli::Cli::try_parse_from(["forebay", "pool", "estimate", "--ports", "1000"]).unwrap();
+    let words = ["forebay", "pool", "estimate", "--ports", "1000", "--cpus", "2"];
+    let cli = crate::cli::Cli::try_parse_from(words).unwrap();
     let crate::cli::Command::Pool(crate::cli::PoolCommand::Estimate(args)) = cli.command else {
         panic!("not an estimate")
     };
@@ -145,7 +216,7 @@ fn workers_tell_what_their_cycles_went_into() {
         batches: 400,
         batch_sizes: [100, 0, 0, 200, 0, 0, 100],
         packets: 10_000,
-        lookups: Lookups { known: 9_000, unknown: 600, group: 400 },
+        lookups: Lookups { known: 9_000, unknown: 600, group: 400, cached: 7_500, classified: 500 },
         copies: 10_800,
         departed: 5_400,
         strays: 0,

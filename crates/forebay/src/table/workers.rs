@@ -44,6 +44,7 @@ fn paragraph(worker: &WorkerStats, seconds: f64) -> String {
         ),
         ("burst sizes", sizes.collect::<Vec<_>>().join(", ")),
         ("lookups", lookups(worker)),
+        ("rules", rules(worker)),
         (
             "copies out",
             format!("{}, by departures {}", worker.copies, percent(worker.departed, worker.copies)),
@@ -52,11 +53,16 @@ fn paragraph(worker: &WorkerStats, seconds: f64) -> String {
 }
 
 fn lookups(worker: &WorkerStats) -> String {
-    let kinds = [
-        ("known", worker.lookups.known),
-        ("unknown", worker.lookups.unknown),
-        ("group", worker.lookups.group),
-    ];
+    let lookups = &worker.lookups;
+    kinds([("known", lookups.known), ("unknown", lookups.unknown), ("group", lookups.group)])
+}
+
+fn rules(worker: &WorkerStats) -> String {
+    kinds([("cached", worker.lookups.cached), ("classified", worker.lookups.classified)])
+}
+
+/// Each of these kinds, and its share of them all.
+fn kinds<const N: usize>(kinds: [(&str, u64); N]) -> String {
     let all = kinds.iter().map(|(_, lookups)| lookups).sum();
     kinds.map(|(kind, lookups)| format!("{kind} {lookups} ({})", percent(lookups, all))).join(", ")
 }

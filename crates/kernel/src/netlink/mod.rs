@@ -21,6 +21,7 @@ mod netns;
 pub mod offload;
 mod socket;
 mod sys;
+mod xdp_monitor;
 
 #[cfg(test)]
 mod tests;
@@ -30,3 +31,4 @@ pub use link::Link;
 pub use monitor::{LinkEvent, LinkMonitor};
 pub use netdev_genl::{RxMetadata, XdpFeatures};
 pub use netns::PrivateNetns;
+pub use xdp_monitor::XdpMonitor;

@@ -1,7 +1,7 @@
 //! The real kernel in a namespace of the test's own. Each test has its own namespaces, so they run side by side
 //! and leave nothing: the namespaces end with the test's values, also when it fails.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -291,4 +291,21 @@ fn a_private_namespace_ends_with_its_owner_and_survives_a_panicking_job() {
         assert!(Instant::now() < deadline, "the netdevs of a dropped namespace stayed");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_veth_whose_other_end_takes_frames_is_heard_of() {
+    inside(|| {
+        create_veth("v0", "v1", None, 1, 1500).unwrap();
+        for name in ["v0", "v1"] {
+            std::process::Command::new("ip").args(["link", "set", name, "up"]).status().unwrap();
+        }
+        let v0 = link::by_name("v0").unwrap().ifindex;
+        let mut monitor = XdpMonitor::open().unwrap();
+        assert_eq!(monitor.changed(), Some(BTreeSet::new()));
+        assert!(!xdp_features(v0).unwrap().ndo_xmit);
+        std::process::Command::new("ethtool").args(["-K", "v1", "gro", "on"]).status().unwrap();
+        assert!(monitor.changed().unwrap().contains(&v0), "the kernel tells before ethtool is done");
+        assert!(xdp_features(v0).unwrap().ndo_xmit);
+    });
 }

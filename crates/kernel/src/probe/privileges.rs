@@ -15,7 +15,18 @@ const REQUIRED: [(Capability, &str); 4] = [
 ];
 
 pub(super) fn checks(options: &Options) -> Vec<Check> {
-    vec![capabilities(), locked_memory(options), open_files(options)]
+    vec![capabilities(), barriers(), locked_memory(options), open_files(options)]
+}
+
+/// Without CAP_PERFMON the verifier guards programs against speculation as if anybody had written them.
+fn barriers() -> Check {
+    const NAME: &str = "programs without barriers";
+    let is_held = caps::has_cap(None, CapSet::Effective, Capability::CAP_PERFMON).unwrap_or(false);
+    let problem = (!is_held).then(|| {
+        let why = "without CAP_PERFMON the kernel adds speculation barriers, which make the programs slower";
+        (why.to_owned(), "Start as root, or add CAP_PERFMON to the unit's AmbientCapabilities=.".to_owned())
+    });
+    setting(NAME, Severity::Degraded, "CAP_PERFMON".to_owned(), problem)
 }
 
 fn capabilities() -> Check {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec};
 
-use super::{Contender, Value, WORKER_CPU};
+use super::{Contender, Value};
 use crate::Result;
 use crate::host::PortKind;
 use crate::lab::Lab;
@@ -17,7 +17,7 @@ pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Va
     let lab = Lab::new("bench-ports")?;
     let _peers = lab.bulk_veths(PORTS)?;
     let at_first = InUse::settled(&[])?;
-    let mut dut = contender.dut.start(&lab, WORKER_CPU)?;
+    let mut dut = contender.start(&lab)?;
     let started = InUse::settled(&dut.pids())?;
     dut.add_ports(&ports(contender))?;
     let with_ports = InUse::settled(&dut.pids())?;
@@ -37,6 +37,6 @@ fn megabytes(less: u64, more: u64) -> f64 {
 }
 
 fn ports(contender: Contender) -> Vec<PortSpec> {
-    let attach = if contender.ports == PortKind::VethXdp { Attach::Xdp } else { Attach::Tcx };
+    let attach = if contender.ports() == PortKind::VethXdp { Attach::Xdp } else { Attach::Tcx };
     (1..=PORTS).map(|n| PortSpec { attach, ..PortSpec::new(format!("p{n}")) }).collect()
 }

@@ -3,54 +3,30 @@
 //! In every round each contender is measured once, in a lab of its own; a ratio is taken within a round, so that
 //! what disturbs the machine for a while disturbs both. Reported are the median and the extremes over the rounds.
 
+mod asked;
+mod contender;
+mod hints;
 mod hundred_ports;
+mod pair;
 mod rates;
 mod report;
 mod starvation;
+mod traffic;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::dut::{DutKind, Ovs};
-use crate::host::PortKind;
 use crate::{LabError, Result};
 
+pub use contender::Contender;
 pub use report::Report;
 
 /// The processor that sends.
 const SENDER_CPU: usize = 0;
 /// The processor that switches, where a contender has threads of its own.
 const WORKER_CPU: usize = 1;
-
-/// One contender: a device under test and how its ports are attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Contender {
-    /// The device under test.
-    pub dut: DutKind,
-    /// How hosts are connected.
-    pub ports: PortKind,
-}
-
-impl Contender {
-    /// All, Forebay first.
-    pub const ALL: [Contender; 4] = [
-        Contender { dut: DutKind::Forebay, ports: PortKind::VethTcx },
-        Contender { dut: DutKind::Forebay, ports: PortKind::VethXdp },
-        Contender { dut: DutKind::Bridge, ports: PortKind::VethTcx },
-        Contender { dut: DutKind::Ovs, ports: PortKind::VethXdp },
-    ];
-
-    /// The name in tables.
-    pub fn name(self) -> String {
-        match self.dut {
-            DutKind::Forebay if self.ports == PortKind::VethXdp => "forebay (xdp)".to_owned(),
-            DutKind::Forebay => "forebay (tcx)".to_owned(),
-            DutKind::Bridge | DutKind::Ovs => self.dut.name().to_owned(),
-        }
-    }
-}
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -59,33 +35,70 @@ pub enum Benchmark {
     SmallPackets,
     /// One TCP stream.
     TcpStream,
+    /// Eight TCP streams at a time.
+    #[value(name = "tcp-streams-8")]
+    TcpStreams8,
+    /// Small datagrams from socket to socket, as many as one processor sends.
+    SmallUdp,
     /// Request and response, TCP and UDP.
     Latency,
+    /// wrk against nginx, over connections that are kept.
+    Web,
+    /// Short TCP connections, many at a time.
+    Connections,
     /// Cycles a 60-byte frame, at a rate that does not saturate.
     Cycles,
     /// What a flood on one port costs two others: pings, and TCP request and response.
     Starvation,
+    /// Cycles of the packet thread for a packet that a rule drops, with the packet's hash as a hint and without.
+    Hints,
     /// Memory a port and processor time when idle, with a hundred ports.
     HundredPorts,
 }
 
 impl Benchmark {
-    const ALL: [Benchmark; 6] = [
+    const ALL: [Benchmark; 11] = [
         Benchmark::SmallPackets,
         Benchmark::TcpStream,
+        Benchmark::TcpStreams8,
+        Benchmark::SmallUdp,
         Benchmark::Latency,
+        Benchmark::Web,
+        Benchmark::Connections,
         Benchmark::Cycles,
         Benchmark::Starvation,
+        Benchmark::Hints,
         Benchmark::HundredPorts,
     ];
+
+    /// Who takes part: the fast path where it makes a difference, the slow path beside Open vSwitch, which is its peer.
+    fn contenders(self) -> &'static [Contender] {
+        use Contender::{BareTcx, BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpHints, XdpSlow};
+        match self {
+            Benchmark::SmallPackets => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx, BareXdp],
+            Benchmark::TcpStream | Benchmark::TcpStreams8 => &[Tcx, Xdp, Bridge, BareTcx],
+            Benchmark::SmallUdp | Benchmark::Web => &[Tcx, Xdp, Bridge, BareTcx],
+            Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx],
+            Benchmark::Connections => &[Tcx, Xdp, Bridge, BareTcx, TcxRule],
+            Benchmark::Hints => &[XdpHints, XdpSlow, Ovs],
+            Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
+                &[TcxSlow, XdpSlow, Bridge, Ovs]
+            }
+        }
+    }
 
     fn measure(self, contender: Contender, duration: Duration) -> Result<Vec<Value>> {
         match self {
             Benchmark::SmallPackets => rates::small_packets(contender, duration),
-            Benchmark::TcpStream => rates::tcp_stream(contender, duration),
+            Benchmark::TcpStream => traffic::one_stream(contender, duration),
+            Benchmark::TcpStreams8 => traffic::eight_streams(contender, duration),
+            Benchmark::SmallUdp => traffic::small_udp(contender, duration),
             Benchmark::Latency => rates::latency(contender, duration),
+            Benchmark::Web => traffic::web(contender, duration),
+            Benchmark::Connections => traffic::connections(contender, duration),
             Benchmark::Cycles => rates::cycles(contender, duration),
             Benchmark::Starvation => starvation::measure(contender, duration),
+            Benchmark::Hints => hints::measure(contender, duration),
             Benchmark::HundredPorts => hundred_ports::measure(contender, duration),
         }
     }
@@ -130,7 +143,9 @@ pub struct BenchOptions {
 pub fn run(options: &BenchOptions) -> Result<()> {
     let mut report = Report::begin();
     let outcome = rounds(options, &mut report);
-    println!("{}\n{NOTES}\n{}", report.table(), report.machine());
+    println!("{}\n{NOTES}", report.table());
+    report.asked().into_iter().for_each(|table| println!("{table}"));
+    println!("{}", report.machine());
     let json = serde_json::to_string_pretty(&report).expect("numbers and names are always JSON");
     std::fs::write(&options.json, json)
         .map_err(|error| LabError::system(format!("writing {}", options.json.display()), error))?;
@@ -139,10 +154,13 @@ pub fn run(options: &BenchOptions) -> Result<()> {
 }
 
 const NOTES: &str = "\
-Median (least–most) over the rounds; ratios are forebay / peer within a round. Forebay runs its slow path.
-Hosts keep their default offloads, except with OVS, through which TCP passes only after `ethtool -K eth0 tx off`.
+Median (least–most) over the rounds; ratios are the contender's number / the peer's, within a round. Forebay repeats
+its decisions in the kernel, except where it says slow path. The bare redirects join two ports and decide nothing.
+Hosts keep their default offloads, except with OVS, through which TCP passes only after `ethtool -K eth0 tx off`, and
+with the bare XDP redirect, which needs `gro on`.
 Cycles: run time of the sender, the daemon and ksoftirqd, less that of sending the same frames into a drop at the
-switch's port, times the processor's nominal rate; for OVS, whose thread spins, its own count of processing cycles.";
+switch's port, times the processor's nominal rate; for OVS, whose thread spins, its own count of processing cycles.
+Cycles a packet that a rule drops: of the packet thread, as the switch itself counts them.";
 
 fn rounds(options: &BenchOptions, report: &mut Report) -> Result<()> {
     let duration = Duration::from_secs(options.seconds.into());
@@ -151,16 +169,16 @@ fn rounds(options: &BenchOptions, report: &mut Report) -> Result<()> {
             if !options.only.is_empty() && !options.only.contains(&benchmark) {
                 continue;
             }
-            for contender in contenders() {
-                eprintln!("round {round}: {benchmark:?}, {}", contender.name());
+            for contender in benchmark.contenders().iter().copied() {
+                let what = format!("round {round}: {benchmark:?}, {}", contender.name());
+                if !contender.is_here() {
+                    eprintln!("{what}: is not on this machine, left out");
+                    continue;
+                }
+                eprintln!("{what}");
                 report.add(round, contender, benchmark.measure(contender, duration)?);
             }
         }
     }
     Ok(())
-}
-
-fn contenders() -> impl Iterator<Item = Contender> {
-    let is_here = |contender: &Contender| contender.dut != DutKind::Ovs || Ovs::is_installed();
-    Contender::ALL.into_iter().filter(is_here)
 }

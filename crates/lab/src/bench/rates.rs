@@ -1,18 +1,17 @@
-//! Two hosts, one switch between them: rates, latency, cycles.
+//! What the lab's own source and sockets see across a switch: rate, latency, cycles.
 
 use std::time::{Duration, Instant};
 
-use super::{Contender, SENDER_CPU, Value, WORKER_CPU};
-use crate::dut::{self, Dut};
+use super::pair::Pair;
+use super::{Contender, SENDER_CPU, Value, asked};
 use crate::frame::Frame;
-use crate::host::{Host, PortKind};
+use crate::host::PortKind;
 use crate::lab::Lab;
 use crate::measure::flood::{small_frame, teach};
 use crate::measure::sink::Sink;
 use crate::measure::source::Source;
 use crate::measure::{cpu, latency, paced};
 use crate::packet_io::FrameSocket;
-use crate::programs::iperf::{Iperf, IperfServer};
 use crate::{LabError, Result, wait};
 
 /// UDP source ports of the saturating source.
@@ -24,70 +23,35 @@ const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 /// Time for the first packets to go through before measuring.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Two hosts and a contender, which has carried packets both ways.
-struct Pair {
-    // In this order: the switch before what it is attached to.
-    dut: Box<dyn Dut>,
-    hosts: Vec<Host>,
-    lab: Lab,
-}
-
-impl Pair {
-    fn new(contender: Contender) -> Result<Pair> {
-        let mut lab = Lab::new("bench")?;
-        let hosts = lab.hosts(2, contender.ports)?;
-        let mut dut = contender.dut.start(&lab, WORKER_CPU)?;
-        dut.add_ports(&dut::ports_of(&hosts))?;
-        if dut.needs_offloads_off() {
-            hosts.iter().try_for_each(|host| host.netns().ethtool("eth0", &["tx", "off"]).map(drop))?;
-        }
-        dut::wait_until_it_carries(&hosts[0], &hosts[1])?;
-        Ok(Pair { dut, hosts, lab })
-    }
-}
-
 pub(super) fn small_packets(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let pair = Pair::new(contender)?;
-    if contender.ports == PortKind::VethTcx {
+    if contender.ports() == PortKind::VethTcx {
         // Without XDP on it, a veth takes redirected frames only with GRO.
         pair.lab.switch().ethtool("h1", &["gro", "on"])?;
     }
-    let sink = Sink::attach(pair.hosts[1].netns(), "eth0")?;
-    teach(&pair.hosts[1])?;
-    let source = Source::start(
-        pair.hosts[0].netns(),
-        "eth0",
-        small_frame(&pair.hosts[0], &pair.hosts[1]),
-        FLOWS,
-        SENDER_CPU,
-    )?;
+    let (from, to) = pair.ends();
+    let sink = Sink::attach(to.netns(), "eth0")?;
+    teach(to)?;
+    let source = Source::start(from.netns(), "eth0", small_frame(from, to), FLOWS, SENDER_CPU)?;
     let arrives = || sink.counted().is_ok_and(|counted| counted.packets > 0);
     wait::until("the first packet behind the switch", WARM_UP_LIMIT, arrives)?;
     let (start, before) = (Instant::now(), sink.counted()?.packets);
     std::thread::sleep(duration);
     let rate = (sink.counted()?.packets - before) as f64 / start.elapsed().as_secs_f64();
     source.finish()?;
-    Ok(vec![Value::new("60-byte frames, Mpps", rate / 1e6)])
-}
-
-pub(super) fn tcp_stream(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
-    let pair = Pair::new(contender)?;
-    let _server = IperfServer::start(&pair.lab, &pair.hosts[1])?;
-    let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
-    let report = Iperf::seconds(seconds).run(&pair.hosts[0], &pair.hosts[1])?;
-    Ok(vec![Value::new("one TCP stream, Gbit/s", report.received_bits_per_second / 1e9)])
+    Ok(vec![Value::new(asked::SMALL_PACKETS, rate / 1e6)])
 }
 
 pub(super) fn latency(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let pair = Pair::new(contender)?;
-    let (client, server) = (&pair.hosts[0], &pair.hosts[1]);
+    let (client, server) = pair.ends();
     let (tcp, udp) = (latency::tcp(client, server, duration)?, latency::udp(client, server, duration)?);
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(vec![
-        Value::new("TCP request/response p50, µs", micros(tcp.p50)),
-        Value::new("TCP request/response p99, µs", micros(tcp.p99)),
-        Value::new("UDP request/response p50, µs", micros(udp.p50)),
-        Value::new("UDP request/response p99, µs", micros(udp.p99)),
+        Value::new(asked::TCP_P50, micros(tcp.p50)),
+        Value::new(asked::TCP_P99, micros(tcp.p99)),
+        Value::new(asked::UDP_P50, micros(udp.p50)),
+        Value::new(asked::UDP_P99, micros(udp.p99)),
     ])
 }
 
@@ -102,10 +66,11 @@ pub(super) fn cycles(contender: Contender, duration: Duration) -> Result<Vec<Val
 /// Seconds of processor time a frame that goes through the switch, and the share of the frames that arrived.
 fn time_through(contender: Contender, duration: Duration) -> Result<(f64, f64)> {
     let pair = Pair::new(contender)?;
-    let sink = Sink::attach(pair.hosts[1].netns(), "eth0")?;
-    teach(&pair.hosts[1])?;
-    let socket = FrameSocket::open(&pair.hosts[0])?;
-    let frame = small_frame(&pair.hosts[0], &pair.hosts[1]);
+    let (from, to) = pair.ends();
+    let sink = Sink::attach(to.netns(), "eth0")?;
+    teach(to)?;
+    let socket = FrameSocket::open(from)?;
+    let frame = small_frame(from, to);
     let work = || Ok::<_, LabError>(pair.dut.work_time()? + cpu::softirq_threads_time());
     let before = work()?;
     let sent = on_sender_cpu(|| paced::send(&socket, &frame, PACED_RATE, duration))?;

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Contender, SENDER_CPU, Value, WORKER_CPU};
+use super::{Contender, SENDER_CPU, Value};
 use crate::Result;
 use crate::experiment::starvation::scene::{self, Scene};
 use crate::lab::Lab;
 
 pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let mut lab = Lab::new("starve")?;
-    let hosts = lab.hosts(scene::HOSTS, contender.ports)?;
-    let mut dut = contender.dut.start(&lab, WORKER_CPU)?;
+    let hosts = lab.hosts(scene::HOSTS, contender.ports())?;
+    let mut dut = contender.start(&lab)?;
     let scene = Scene { lab: &lab, hosts: &hosts, duration, pings: scene::PINGS, attacker_cpu: SENDER_CPU };
     let seen = scene.play(dut.as_mut(), None)?;
     let flooded = seen.flooded?;

@@ -98,8 +98,9 @@ pub(super) fn stream_and_fetch(stage: &Stage) -> Result<bool> {
     let reverse = Iperf::seconds(STREAM_SECONDS / 2).v6(true).run(stage.host("edge"), web)?;
     println!();
     words::note(
-        "Everything takes the slow path here. A segment is mostly sent again because it came\n\
-         faster than the worker takes them: that is counted as a drop, and TCP adapts.",
+        "Known flows stay in the kernel. Between edge, an XDP port, and web each packet takes the\n\
+         slow path: web's netdev takes no frames of XDP programs (forebay flow list says so).\n\
+         A segment that comes faster than the worker takes it is dropped, counted and sent again.",
     );
     Ok(report_stream("app → web, IPv4 alongside the fetches", &stream)
         & report_fetch(&fetch)

@@ -27,7 +27,7 @@ impl Stage {
     pub(super) fn build() -> Result<Stage> {
         let mut lab = Lab::new("demo")?;
         let hosts = CAST.iter().map(|(name, kind, _)| lab.host(name, *kind)).collect::<Result<Vec<_>>>()?;
-        let switch = Forebay::start(&lab, ForebayOptions::default())?;
+        let switch = Forebay::start(&lab, ForebayOptions::default().offloaded())?;
         Ok(Stage { switch, hosts, lab })
     }
 

@@ -15,6 +15,7 @@ use forebay_control::stats::{StatsCheck, StatsShow};
 use forebay_control::vlan::VlanMode;
 use serde::de::DeserializeOwned;
 
+use super::api::Api;
 use crate::command::{self, Finished};
 use crate::{LabError, Result, wait};
 
@@ -37,6 +38,11 @@ impl Client {
     /// The daemon's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// The same daemon's API, without a process for every request.
+    pub fn api(&self) -> Api {
+        Api::new(&self.socket)
     }
 
     /// The program.

@@ -63,6 +63,7 @@ fn by_name(counters: &PortCounters) -> Vec<(&'static str, u64)> {
         ("tx_bytes", counters.tx_bytes),
         ("forwarded_packets", counters.forwarded_packets),
         ("flooded_packets", counters.flooded_packets),
+        ("offloaded_packets", counters.offloaded_packets),
     ];
     named.extend(counters.drops.iter().map(|(reason, count)| (reason.name(), count)));
     named

@@ -1,14 +1,19 @@
 //! Forebay: the daemon in the switch's namespace, and its command line.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
+use forebay_control::hints::HintsShow;
 use forebay_control::port::PortSpec;
+use forebay_control::stats::{WorkerStats, WorkersShow};
 use nix::sys::signal::Signal;
 
-use super::Dut;
 use super::client::Client;
-use crate::command::Background;
+use super::{Dut, Facts, Processed};
+use crate::bpffs::BpfFs;
+use crate::command::{self, Background};
 use crate::lab::Lab;
 use crate::{LabError, Result};
 
@@ -16,6 +21,9 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Names the program to test instead of the one beside this program.
 pub const BINARY_VARIABLE: &str = "FOREBAY_BIN";
+
+/// The verb that adds a rule.
+const FLOW_ADD: [&str; 2] = ["flow", "add"];
 
 /// How to start the daemon.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +34,8 @@ pub struct ForebayOptions {
     pub config: Option<String>,
     /// The socket's name in the lab's directory, when there are several daemons.
     pub socket: Option<String>,
+    /// Whether the kernel repeats the daemon's decisions; otherwise every packet takes the slow path.
+    pub offload: bool,
 }
 
 impl ForebayOptions {
@@ -34,10 +44,25 @@ impl ForebayOptions {
         ForebayOptions { config: Some(text.into()), ..ForebayOptions::default() }
     }
 
+    /// Leaves to the next daemon what goes on without one, pinned there, and takes over what the last one left.
+    #[must_use]
+    pub fn handing_over(mut self, pins: &BpfFs) -> ForebayOptions {
+        let directory = pins.path().display().to_string();
+        self.arguments.extend(["--handover".to_owned(), "--pin-dir".to_owned(), directory]);
+        self
+    }
+
     /// One worker, on this CPU.
     #[must_use]
     pub fn pinned_to(mut self, cpu: usize) -> ForebayOptions {
         self.arguments.extend(["--workers".to_owned(), "1".to_owned(), "--cpus".to_owned(), cpu.to_string()]);
+        self
+    }
+
+    /// With the fast path in the kernel.
+    #[must_use]
+    pub fn offloaded(mut self) -> ForebayOptions {
+        self.offload = true;
         self
     }
 }
@@ -73,7 +98,8 @@ impl Forebay {
         let name = options.socket.as_deref().unwrap_or("forebay");
         let (socket, log) = (lab.path(&format!("{name}.sock")), lab.path(&format!("{name}.log")));
         let mut command = lab.switch().command(&binary.display().to_string());
-        command.arg("run").arg("--socket").arg(&socket).args(&options.arguments);
+        command.arg("run").arg("--socket").arg(&socket);
+        command.arg("--offload").arg(if options.offload { "on" } else { "off" }).args(&options.arguments);
         if let Some(text) = &options.config {
             let file = lab.path(&format!("{name}.toml"));
             std::fs::write(&file, text).map_err(|error| LabError::system("writing a config", error))?;
@@ -81,6 +107,16 @@ impl Forebay {
         }
         let daemon = Background::start_appending(command, &log)?;
         Ok(Forebay { daemon, client: Client::new(&binary, &socket), log })
+    }
+
+    /// Whether the program to test knows rules; not every version does.
+    pub fn has_rules() -> bool {
+        let help = || {
+            let mut command = Command::new(binary()?);
+            command.args(FLOW_ADD).arg("--help");
+            command::run_ok(command)
+        };
+        help().is_ok()
     }
 
     /// Its command line.
@@ -136,6 +172,35 @@ impl Dut for Forebay {
 
     fn pids(&self) -> Vec<u32> {
         vec![self.daemon.pid()]
+    }
+
+    fn add_rule(&mut self, to: Ipv4Addr) -> Result<()> {
+        let to = format!("{to}/32");
+        let rule = ["--priority", "10", "--ip-proto", "tcp", "--dst", &to, "--dport", "80-90"];
+        self.client.ok(&[&FLOW_ADD, &rule[..], &["--action", "normal"]].concat()).map(drop)
+    }
+
+    fn add_drop_rule(&mut self, to: Ipv4Addr, port: u16) -> Result<()> {
+        let (to, port) = (format!("{to}/32"), port.to_string());
+        let rule = ["--priority", "10", "--ip-proto", "udp", "--dst", &to, "--dport", &port];
+        self.client.ok(&[&FLOW_ADD, &rule[..], &["--action", "drop"]].concat()).map(drop)
+    }
+
+    fn load_hints(&mut self, netdev: &str, object: &Path) -> Result<()> {
+        self.client.ok(&["hints", "set", netdev, "--program", &object.to_string_lossy()]).map(drop)
+    }
+
+    fn processed(&self) -> Result<Processed> {
+        let shown: WorkersShow = self.client.json(&["stats", "--workers"])?;
+        let hints: HintsShow = self.client.json(&["hints", "show"])?;
+        let sum = |of: fn(&WorkerStats) -> u64| shown.workers.iter().map(of).sum();
+        let facts = Facts {
+            hinted: hints.layouts.iter().map(|layout| layout.packets).sum(),
+            cached: sum(|worker| worker.lookups.cached),
+            bursts: sum(|worker| worker.batches),
+        };
+        let (packets, cycles) = (sum(|worker| worker.packets), sum(|worker| worker.busy_cycles));
+        Ok(Processed { packets, cycles, facts: Some(facts) })
     }
 }
 

@@ -3,22 +3,27 @@
 //! All answer to the same few verbs, so that a scenario or a measurement is written once; what one can't do it
 //! refuses by name.
 
+pub mod api;
+pub mod bare;
 pub mod bridge;
 pub mod client;
 pub mod counters;
 pub mod forebay;
 pub mod ovs;
 
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec};
 
 use crate::host::{Host, PortKind};
-use crate::lab::Lab;
 use crate::measure::cpu;
 use crate::programs::ping::Ping;
 use crate::{Result, wait};
 
+pub use api::Api;
+pub use bare::Bare;
 pub use bridge::Bridge;
 pub use client::Client;
 pub use forebay::{Forebay, ForebayOptions};
@@ -26,6 +31,45 @@ pub use ovs::Ovs;
 
 /// Time for the first packets to go through.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(10);
+
+/// What packet threads did since start, as they count it themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Processed {
+    /// Packets that they took.
+    pub packets: u64,
+    /// Cycles in rounds that had packets.
+    pub cycles: u64,
+    /// What not every switch has.
+    pub facts: Option<Facts>,
+}
+
+/// More about those packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Packets that came with hints.
+    pub hinted: u64,
+    /// Packets whose rule was known.
+    pub cached: u64,
+    /// Bursts that they came in.
+    pub bursts: u64,
+}
+
+impl Processed {
+    /// What was done since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Processed) -> Processed {
+        let facts = |now: Facts, before: Facts| Facts {
+            hinted: now.hinted - before.hinted,
+            cached: now.cached - before.cached,
+            bursts: now.bursts - before.bursts,
+        };
+        Processed {
+            packets: self.packets - earlier.packets,
+            cycles: self.cycles - earlier.cycles,
+            facts: self.facts.zip(earlier.facts).map(|(now, before)| facts(now, before)),
+        }
+    }
+}
 
 /// A switch in the lab's switch namespace; it ends when dropped.
 pub trait Dut {
@@ -55,50 +99,54 @@ pub trait Dut {
         Ok(self.pids().into_iter().map(cpu::process_time).sum())
     }
 
-    /// Whether TCP passes only after the hosts' transmit offloads were switched off.
-    fn needs_offloads_off(&self) -> bool {
-        false
-    }
-}
-
-/// Which device under test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DutKind {
-    /// Forebay.
-    Forebay,
-    /// The kernel's bridge.
-    Bridge,
-    /// Open vSwitch with AF_XDP ports.
-    Ovs,
-}
-
-impl DutKind {
-    /// Every kind.
-    pub const ALL: [DutKind; 3] = [DutKind::Forebay, DutKind::Bridge, DutKind::Ovs];
-
-    /// The name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DutKind::Forebay => "forebay",
-            DutKind::Bridge => "bridge",
-            DutKind::Ovs => "ovs-afxdp",
-        }
+    /// What it asks of the hosts' netdevs before packets pass, as words for `ethtool -K`; mostly nothing.
+    fn settings_of_hosts(&self) -> &'static [&'static str] {
+        &[]
     }
 
-    /// Starts one in the lab, its workers on `cpu` where it has workers.
+    /// Lets TCP to this address and ports 80 to 90 pass by a rule that looks at addresses, protocol and ports.
     ///
     /// # Errors
-    /// When it does not start.
-    pub fn start(self, lab: &Lab, cpu: usize) -> Result<Box<dyn Dut>> {
-        Ok(match self {
-            DutKind::Forebay => {
-                let options = ForebayOptions::default().pinned_to(cpu);
-                Box::new(Forebay::start(lab, options)?)
-            }
-            DutKind::Bridge => Box::new(Bridge::start(lab)?),
-            DutKind::Ovs => Box::new(Ovs::start(lab, cpu)?),
-        })
+    /// When it has no such rules.
+    fn add_rule(&mut self, to: Ipv4Addr) -> Result<()> {
+        Err(bridge::not_offered(self.name(), format!("have a rule for {to}")))
     }
+
+    /// Drops UDP to this address and port by a rule, in the packet thread.
+    ///
+    /// # Errors
+    /// When it has no such rules.
+    fn add_drop_rule(&mut self, to: Ipv4Addr, port: u16) -> Result<()> {
+        Err(bridge::not_offered(self.name(), format!("drop what goes to {to}:{port}")))
+    }
+
+    /// Has this program write hints to what comes in by a port.
+    ///
+    /// # Errors
+    /// When it has no hints, or refuses the program.
+    fn load_hints(&mut self, netdev: &str, _object: &Path) -> Result<()> {
+        Err(bridge::not_offered(self.name(), format!("read hints at {netdev}")))
+    }
+
+    /// What its packet threads did.
+    ///
+    /// # Errors
+    /// When it has none, or does not say.
+    fn processed(&self) -> Result<Processed> {
+        Err(bridge::not_offered(self.name(), "count the cycles of a packet thread"))
+    }
+}
+
+/// Gives the hosts' netdevs the settings that a switch asks for.
+///
+/// # Errors
+/// When ethtool refuses.
+pub fn set_up_hosts(dut: &dyn Dut, hosts: &[Host]) -> Result<()> {
+    let settings = dut.settings_of_hosts();
+    if settings.is_empty() {
+        return Ok(());
+    }
+    hosts.iter().try_for_each(|host| host.netns().ethtool("eth0", settings).map(drop))
 }
 
 /// Waits until a switch carries packets both ways between two hosts; Open vSwitch takes a while to begin.

@@ -1,5 +1,6 @@
 //! Open vSwitch with AF_XDP ports: an instance of its own, all its files in the lab's directory.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use forebay_control::port::PortSpec;
 use forebay_control::vlan::VlanMode;
 
-use super::Dut;
 use super::bridge::not_offered;
+use super::{Dut, Processed};
 use crate::command::{self, Background};
 use crate::lab::Lab;
 use crate::measure::cpu;
@@ -153,14 +154,43 @@ impl Dut for Ovs {
 
     /// The packet threads spin; the switch itself says how many of their cycles went into packets.
     fn work_time(&self) -> Result<Duration> {
-        let text = self.appctl(&["dpif-netdev/pmd-stats-show"])?;
-        let fields = text.lines().filter_map(|line| line.trim().strip_prefix("processing cycles:"));
-        let cycles: f64 =
-            fields.filter_map(|field| field.split_whitespace().next()?.parse::<f64>().ok()).sum();
-        Ok(Duration::from_secs_f64(cycles / cpu::cycles_per_second()?))
+        let cycles = self.processed()?.cycles;
+        Ok(Duration::from_secs_f64(cycles as f64 / cpu::cycles_per_second()?))
     }
 
-    fn needs_offloads_off(&self) -> bool {
-        true
+    fn add_drop_rule(&mut self, to: Ipv4Addr, port: u16) -> Result<()> {
+        let mut command = with_directories(Command::new("ovs-ofctl"), &self.directory);
+        let flow = format!("priority=10,udp,nw_dst={to},tp_dst={port},actions=drop");
+        command.args(["add-flow", NAME, &flow]);
+        command::run_ok(command).map(drop)
+    }
+
+    fn processed(&self) -> Result<Processed> {
+        let text = self.appctl(&["dpif-netdev/pmd-stats-show"])?;
+        let sum = |name: &str| sum_of(&text, name);
+        Ok(Processed { packets: sum("packets received:"), cycles: sum("processing cycles:"), facts: None })
+    }
+
+    /// TCP passes through its AF_XDP ports only with finished checksums.
+    fn settings_of_hosts(&self) -> &'static [&'static str] {
+        &["tx", "off"]
+    }
+}
+
+/// All threads' numbers of this name.
+fn sum_of(text: &str, name: &str) -> u64 {
+    let fields = text.lines().filter_map(|line| line.trim().strip_prefix(name));
+    fields.filter_map(|field| field.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_all_threads_are_added() {
+        let text = "pmd thread numa_id 0 core_id 1:\n  packets received: 7\n  processing cycles: 12 (40.00%)\n\
+                    main thread:\n  packets received: 1\n  processing cycles: 3 (1%)\n";
+        assert_eq!((sum_of(text, "packets received:"), sum_of(text, "processing cycles:")), (8, 15));
     }
 }

@@ -2,16 +2,24 @@
 //!
 //! Each is a command of the lab with a report of its own: `thousand` ports on one pool, `memory` of a port over depths
 //! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, the
-//! `threshold` that keeps it from happening, and `hints` in layouts that change.
+//! `threshold` that keeps it from happening, and `hints` in layouts that change; of the fast path in the kernel, whether
+//! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
+//! `flows`.
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
 
 pub mod adjustable;
+pub mod changes;
+pub mod flows;
 pub mod hints;
+mod listen;
 pub mod memory;
+pub mod misdelivery;
+mod numbered;
 mod published;
 mod report;
+pub mod restart;
 mod setup;
 pub mod starvation;
 pub mod thousand;

@@ -239,7 +239,7 @@ mod tests {
     fn seen(flooded: Result<Latency>) -> Seen {
         let micros = Duration::from_micros;
         Seen {
-            quiet: Latency { count: 10, p50: micros(80), p99: micros(100) },
+            quiet: Latency { count: 10, p50: micros(80), p99: micros(100), max: micros(200) },
             flooded,
             pings: PingReport { sent: 10_000, received: 9_000, duplicates: 0 },
             flood: Flooded { sent: 4_000_000, arrived: 1_000_000, duration: Duration::from_secs(2) },
@@ -250,7 +250,10 @@ mod tests {
     #[test]
     fn the_ratio_is_of_p99_and_what_was_lost_is_found_on_the_attackers_port() {
         let micros = Duration::from_micros;
-        let row = ("spp".to_owned(), seen(Ok(Latency { count: 10, p50: micros(90), p99: micros(250) })));
+        let row = (
+            "spp".to_owned(),
+            seen(Ok(Latency { count: 10, p50: micros(90), p99: micros(250), max: micros(300) })),
+        );
         let texts = victim_cells(&row).map(|cell| cell.text());
         assert_eq!(texts[1..3], ["1000", "10000"]);
         assert_eq!(texts[7], "2.50");

@@ -20,7 +20,7 @@ use crate::lab::Lab;
 use crate::measure::cpu;
 use crate::{LabError, Result};
 use crowd::{Crowd, Reached};
-use point::Point;
+pub(super) use point::Point;
 
 const POOL_FRAMES: u32 = 8192;
 const FRAME_BYTES: u32 = 4096;

@@ -26,6 +26,8 @@ pub struct Latency {
     pub p50: Duration,
     /// Ninety-nine of a hundred took no longer.
     pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
 }
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> LabError {
@@ -115,7 +117,7 @@ fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -
         times.saturating_record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     let quantile = |q| Duration::from_nanos(times.value_at_quantile(q));
-    Ok(Latency { count: times.len(), p50: quantile(0.5), p99: quantile(0.99) })
+    Ok(Latency { count: times.len(), p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) })
 }
 
 #[cfg(test)]

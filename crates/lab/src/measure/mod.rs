@@ -1,6 +1,8 @@
-//! Measuring: a packet source and sink in BPF, a flood, latency, processor time, memory, and how numbers spread.
+//! Measuring: a packet source and sink in BPF, a flood, datagrams, connections, latency, processor time, memory, and how numbers spread.
 
+pub mod connections;
 pub mod cpu;
+pub mod datagrams;
 pub mod flood;
 pub mod latency;
 pub mod machine;

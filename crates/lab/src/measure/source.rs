@@ -20,6 +20,19 @@ const SPARE: [u8; 4] = [0; 4];
 /// BPF_F_TEST_XDP_LIVE_FRAMES (linux/bpf.h).
 const LIVE_FRAMES: u32 = 1 << 1;
 
+/// Number of the first sender and the first receiver of [`Source::start_grid`] (bpf/traffic.bpf.c).
+pub const FIRST_SENDER: u16 = 0x1000;
+/// See [`FIRST_SENDER`].
+pub const FIRST_RECEIVER: u16 = 0x8000;
+
+/// What makes the frames differ: a program, and what its map says.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    program: &'static str,
+    map: &'static str,
+    value: u32,
+}
+
 /// A running source; it stops when dropped, after at most [`FRAMES_PER_CALL`] more frames.
 #[derive(Debug)]
 pub struct Source {
@@ -44,14 +57,36 @@ impl Source {
         processor: usize,
     ) -> Result<Source> {
         assert!(flows.is_power_of_two(), "{flows} flows: must be a power of two");
+        let how = How { program: "source", map: "flow_mask", value: flows - 1 };
+        Source::start_as(netns, ifname, frame, how, processor)
+    }
+
+    /// As [`Source::start`], with so many senders in turn and so many receivers, whose numbers are the last two bytes of
+    /// their addresses and begin with [`FIRST_SENDER`] and [`FIRST_RECEIVER`].
+    ///
+    /// # Errors
+    /// When the kernel refuses the program or its map.
+    pub fn start_grid(
+        netns: &Netns,
+        ifname: &str,
+        frame: Vec<u8>,
+        (senders, receivers): (u16, u16),
+        processor: usize,
+    ) -> Result<Source> {
+        let value = u32::from(senders) << 16 | u32::from(receivers);
+        let how = How { program: "source_macs", map: "grid", value };
+        Source::start_as(netns, ifname, frame, how, processor)
+    }
+
+    fn start_as(netns: &Netns, ifname: &str, frame: Vec<u8>, how: How, processor: usize) -> Result<Source> {
         let ifindex = netns.ifindex(ifname)?;
         // The device map takes netdevs of the calling thread's namespace.
-        let object = netns.enter(|| prepare(ifindex, flows))??;
+        let object = netns.enter(|| prepare(ifindex, how))??;
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             cpu::pin_to(processor)?;
-            send_until_stopped(object, &frame, &seen)
+            send_until_stopped(object, how.program, &frame, &seen)
         });
         Ok(Source { stop, thread: Some(thread) })
     }
@@ -76,14 +111,14 @@ impl Drop for Source {
     }
 }
 
-fn prepare(ifindex: u32, flows: u32) -> Result<Object> {
+fn prepare(ifindex: u32, how: How) -> Result<Object> {
     let object = bpf::load()?;
     bpf::set(&object, "out", ifindex)?;
-    bpf::set(&object, "flow_mask", flows - 1)?;
+    bpf::set(&object, how.map, how.value)?;
     Ok(object)
 }
 
-fn send_until_stopped(mut object: Object, frame: &[u8], stop: &AtomicBool) -> Result<u64> {
+fn send_until_stopped(mut object: Object, program: &str, frame: &[u8], stop: &AtomicBool) -> Result<u64> {
     let frame = [&SPARE[..], frame].concat();
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -93,7 +128,7 @@ fn send_until_stopped(mut object: Object, frame: &[u8], stop: &AtomicBool) -> Re
             repeat: FRAMES_PER_CALL,
             ..ProgramInput::default()
         };
-        let done = bpf::program(&mut object, "source").test_run(input);
+        let done = bpf::program(&mut object, program).test_run(input);
         done.map_err(|error| LabError::bpf("sending live frames", error))?;
         sent += u64::from(FRAMES_PER_CALL);
     }

@@ -1,4 +1,4 @@
-//! iperf3: one stream of TCP, or UDP at a rate.
+//! iperf3: streams of TCP, or UDP at a rate.
 
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub struct IperfReport {
     pub lost_packets: u64,
     /// Datagrams sent (UDP).
     pub packets: u64,
+    /// Fifths of a second in which nothing was sent.
+    pub silent_intervals: usize,
 }
 
 /// How to send.
@@ -45,6 +47,7 @@ pub struct Iperf {
     reverse: bool,
     v6: bool,
     udp: Option<(u64, u32)>,
+    streams: Option<u32>,
 }
 
 impl IperfServer {
@@ -80,6 +83,13 @@ impl Iperf {
         Iperf { seconds: 20, bytes: Some(bytes), ..Iperf::default() }
     }
 
+    /// So many streams at a time instead of one; the report is of all.
+    #[must_use]
+    pub fn streams(mut self, streams: u32) -> Iperf {
+        self.streams = Some(streams);
+        self
+    }
+
     /// The server sends, the client receives.
     #[must_use]
     pub fn reverse(mut self, reverse: bool) -> Iperf {
@@ -107,13 +117,24 @@ impl Iperf {
     /// When it can't connect, stalls or says something that is not understood.
     pub fn run(&self, client: &Host, server: &Host) -> Result<IperfReport> {
         let mut command = client.netns().command("iperf3");
-        command.args(["-J", "--connect-timeout", "3000", "-c", &server.address(self.v6).to_string()]);
+        command.args([
+            "-J",
+            "-i",
+            "0.2",
+            "--connect-timeout",
+            "3000",
+            "-c",
+            &server.address(self.v6).to_string(),
+        ]);
         match self.bytes {
             Some(bytes) => command.args(["-n", &bytes.to_string()]),
             None => command.args(["-t", &self.seconds.to_string()]),
         };
         if self.reverse {
             command.arg("-R");
+        }
+        if let Some(streams) = self.streams {
+            command.args(["-P", &streams.to_string()]);
         }
         if let Some((rate, size)) = self.udp {
             command.args(["-u", "-b", &rate.to_string(), "-l", &size.to_string()]);
@@ -136,5 +157,8 @@ fn parse(finished: &Finished) -> Result<IperfReport> {
         retransmits: number(&end["sum_sent"]["retransmits"]),
         lost_packets: number(&end["sum"]["lost_packets"]),
         packets: number(&end["sum"]["packets"]),
+        silent_intervals: json["intervals"].as_array().map_or(0, |intervals| {
+            intervals.iter().filter(|interval| number(&interval["sum"]["bytes"]) == 0).count()
+        }),
     })
 }

@@ -8,3 +8,4 @@ pub mod ping;
 pub mod router;
 pub mod udp;
 pub mod web;
+pub mod wrk;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 pub(crate) type Tag = (u16, u16);
 
 /// Room for one PACKET_AUXDATA control message, with slack for its header and alignment.
-const CONTROL_BYTES: usize = 128;
+pub(super) const CONTROL_BYTES: usize = 128;
 /// Asked of the kernel for received packets, so that a burst of a test is not lost.
 const RECEIVE_BUFFER_BYTES: libc::c_int = 16 << 20;
 
@@ -88,7 +88,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-fn tag_of(message: &libc::msghdr) -> Option<Tag> {
+pub(super) fn tag_of(message: &libc::msghdr) -> Option<Tag> {
     // SAFETY: the kernel filled msg_control and msg_controllen of a message whose buffers are still alive.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {

@@ -50,14 +50,21 @@ pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Resu
     Ok(Fitting { kind, completes_checksums: virtual_only })
 }
 
+/// Until the netdev is there and can be looked at.
+pub(super) fn fit_nothing(spec: &PortSpec) -> Fitting {
+    let is_xdp = spec.attach == Attach::Xdp;
+    let kind = if is_xdp { AttachKind::Xdp } else { AttachKind::Tcx };
+    Fitting { kind, completes_checksums: is_xdp }
+}
+
 /// Attaches the program that `port` is to have.
 pub(super) fn attach(datapath: &Datapath, netdev: &Link, port: &Port) -> Result<NetdevLink, ApiError> {
     hints::tell_collector(datapath, port)?;
     let attached = match port.kind {
-        AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex),
+        AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex, port.id.0),
         AttachKind::Xdp => {
             let program = hints::xdp_program(datapath, netdev.ifindex, &port.hints)?;
-            datapath.attach_xdp(netdev.ifindex, &program)
+            datapath.attach_xdp(netdev.ifindex, port.id.0, &program)
         }
     };
     attached.map_err(|error| refused(&error).with_value(&netdev.name))

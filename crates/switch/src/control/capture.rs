@@ -16,7 +16,7 @@ impl Control {
         self.generation()?;
         select.validate()?;
         let id = self.id_of(name)?;
-        if self.ports[&id].captured.strong_count() > 0 {
+        if self.ports[&id].is_captured() {
             let error = ApiError::new(ErrorCode::Busy, format!("somebody captures `{name}` already"));
             return Err(error.with_field("name").with_value(name).with_remedy("wait until it ends"));
         }
@@ -25,6 +25,8 @@ impl Control {
         for (worker, tap) in self.workers.iter().zip(taps) {
             worker.send(Command::SetTap(id, Box::new(tap)));
         }
+        // The kernel carries none of its packets from now on.
+        self.publish();
         Ok(Box::new(reader))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_kernel::netlink::{LinkEvent, LinkMonitor};
+use forebay_kernel::netlink::{LinkEvent, LinkMonitor, XdpMonitor};
 use forebay_policy::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -35,13 +35,14 @@ impl Housekeeper {
     /// Starts the thread. It listens in the calling thread's network namespace.
     pub(crate) fn start(control: Arc<Mutex<Control>>) -> Result<Self, SwitchError> {
         let monitor = LinkMonitor::open()?;
+        let xdp_monitor = XdpMonitor::open()?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map(Arc::new)
             .map_err(SwitchError::system("create an eventfd"))?;
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("housekeeper".into())
-            .spawn(move || run(&control, monitor, &stopped))
+            .spawn(move || run(&control, monitor, xdp_monitor, &stopped))
             .map_err(SwitchError::system("start the housekeeper thread"))?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -56,12 +57,13 @@ impl Drop for Housekeeper {
     }
 }
 
-fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
+fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpMonitor, stop: &OwnedFd) {
     let shared = Arc::clone(&control.lock().unwrap_or_else(PoisonError::into_inner).shared);
     let mut alert = Alert::default();
     let (mut pause, mut ticked) = (TICK, Instant::now());
     loop {
-        let [heard, stopped, called] = wait([&monitor, stop, &shared.attention], pause);
+        let [heard, xdp_heard, stopped, called] =
+            wait([&monitor, &xdp_monitor, stop, &shared.attention], pause);
         if stopped {
             return;
         }
@@ -69,6 +71,12 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
         let events = if heard { hear(&mut monitor) } else { Vec::new() };
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
         control.follow(events);
+        if xdp_heard {
+            control.follow_outputs(xdp_monitor.changed());
+        }
+        if heard || xdp_heard {
+            control.save();
+        }
         control.audit();
         control.sort_into_lanes(Nanos(shared.started.elapsed().as_nanos() as u64));
         if !heard && ticked.elapsed() >= TICK {
@@ -83,8 +91,8 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, stop: &OwnedFd) {
     }
 }
 
-/// Waits for any of three, or for so long; says which were ready. An interrupted wait is a short one.
-fn wait(whom: [&dyn AsFd; 3], pause: Duration) -> [bool; 3] {
+/// Waits for any of them, or for so long; says which were ready. An interrupted wait is a short one.
+fn wait<const N: usize>(whom: [&dyn AsFd; N], pause: Duration) -> [bool; N] {
     let mut fds = whom.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
     let timeout = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
     let _ = poll(&mut fds, Some(&timeout));
@@ -131,5 +139,7 @@ impl Control {
     fn tick(&mut self) {
         self.shared.fdb.expire(self.shared.now_s(), SWEEP_SLOTS);
         self.observe_loss();
+        self.look_at_captures();
+        self.save();
     }
 }

@@ -27,6 +27,9 @@ impl Control {
     pub(crate) fn eswitch_set(&mut self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
         self.generation()?;
         let (began, lost) = (Instant::now(), self.lost());
+        if let Some(offload) = change.offload {
+            self.set_offload(offload);
+        }
         let not_moved = match change.spool_mode {
             Some(mode) if mode != self.mode => self.change_mode(mode)?,
             _ => Vec::new(),

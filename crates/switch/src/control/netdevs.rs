@@ -130,6 +130,14 @@ impl Control {
     }
 }
 
+/// The port's netdev went while there was no daemon.
+pub(super) fn miss(port: &mut Port) {
+    let name = &port.spec.netdev;
+    port.state = PortState::NetdevMissing;
+    port.reason =
+        format!("`{name}` was gone when this daemon took over; the port recovers when it is created again");
+}
+
 /// The port has its program on `netdev`.
 pub(super) fn take(port: &mut Port, link: NetdevLink, netdev: Link) {
     (port.state, port.reason) = judge(port, &netdev);

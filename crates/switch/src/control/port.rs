@@ -82,6 +82,10 @@ pub(super) struct Port {
     /// Alive while somebody captures it.
     pub(super) captured: Weak<()>,
     pub(super) lane: LaneChoice,
+    /// What was counted before this process took the port over.
+    pub(super) base: PortCounters,
+    /// Its netdev, if that takes frames of XDP programs.
+    pub(super) takes_frames: Option<u32>,
 }
 
 impl Port {
@@ -101,7 +105,16 @@ impl Port {
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
             latency: self.latency.clone(),
+            is_xdp: self.kind == AttachKind::Xdp,
+            takes_frames: self.takes_frames.is_some(),
+            is_captured: self.is_captured(),
+            generation: 0,
         }
+    }
+
+    /// Somebody captures it.
+    pub(super) fn is_captured(&self) -> bool {
+        self.captured.strong_count() > 0
     }
 
     /// What the kernel dropped at its sockets.
@@ -202,6 +215,10 @@ impl CollectorLoss {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) cells: PortCounters,
+    /// What an earlier process had counted, everything included.
+    pub(super) base: PortCounters,
+    /// What the kernel carried by flows.
+    pub(super) carried: PortCounters,
     pub(super) tx_offered: u64,
     pub(super) kernel: KernelCounters,
     pub(super) sockets: Statistics,
@@ -215,6 +232,8 @@ impl Counted {
     /// The port's counters as users see them: a packet that the kernel dropped was received too.
     pub(super) fn counters(&self) -> PortCounters {
         let mut shown = self.cells;
+        shown += self.carried;
+        shown += self.base;
         let kernel_drops = [
             (DropReason::NoFrame, self.sockets.rx_dropped),
             (DropReason::RxRingFull, self.sockets.rx_ring_full + self.kernel.ring_full_packets),
@@ -233,6 +252,8 @@ impl Counted {
 impl AddAssign for Counted {
     fn add_assign(&mut self, other: Self) {
         self.cells += other.cells;
+        self.carried += other.carried;
+        self.base += other.base;
         self.tx_offered += other.tx_offered;
         self.kernel = sum(self.kernel, other.kernel);
         self.sockets = add(self.sockets, other.sockets);

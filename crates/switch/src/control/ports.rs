@@ -7,7 +7,7 @@ use forebay_control::port::{
     PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow, PortSpec,
     PortState,
 };
-use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_control::{ApiError, ErrorCode, PortCounters, PortId};
 use forebay_kernel::netlink::{Link, link};
 use forebay_kernel::{Bank, PortConfig, ShortGracePeriods, grace_period};
 use forebay_policy::{Lane, LaneChoice};
@@ -29,7 +29,8 @@ const MANY: usize = 16;
 struct Plan {
     id: PortId,
     spec: PortSpec,
-    netdev: Link,
+    /// `None`: it is not there, and is waited for.
+    netdev: Option<Link>,
     fitting: Fitting,
 }
 
@@ -53,6 +54,36 @@ impl Control {
         let added = self.carry_out(plans, &mut reply.refused);
         reply.added = added.iter().filter_map(|id| self.ports.get(id)).map(|port| self.show(port)).collect();
         reply
+    }
+
+    /// Makes ports again that an earlier process had, under the same ids; those whose netdev is not there wait for it.
+    pub(super) fn adopt_ports(&mut self, ports: Vec<(PortId, PortSpec)>) {
+        let netdevs = link::list().unwrap_or_default().into_iter();
+        let netdevs: HashMap<String, Link> = netdevs.map(|netdev| (netdev.name.clone(), netdev)).collect();
+        let mut plans = Vec::new();
+        for (id, spec) in ports {
+            let netdev = netdevs.get(&spec.netdev);
+            // Our own program may sit there still.
+            let fitting = netdev.map_or_else(
+                || Ok(attach::fit_nothing(&spec)),
+                |netdev| attach::fit_again(&spec, netdev, self.mode),
+            );
+            match fitting {
+                Ok(fitting) => {
+                    self.ids_by_name.insert(spec.port_name().to_owned(), id);
+                    if let Some(netdev) = netdev {
+                        self.ids_by_ifindex.insert(netdev.ifindex, id);
+                    }
+                    plans.push(Plan { id, netdev: netdev.cloned(), spec, fitting });
+                }
+                Err(error) => tracing::warn!(port = spec.port_name(), %error, "it is not taken over"),
+            }
+        }
+        let mut refused = Vec::new();
+        self.carry_out(plans, &mut refused);
+        for PortAddRefused { netdev, error } in refused {
+            tracing::warn!(netdev, %error, "its port is not taken over");
+        }
     }
 
     /// Checks a wish and reserves id, name and netdev for it.
@@ -79,7 +110,7 @@ impl Control {
         let id = self.free_id()?;
         self.ids_by_name.insert(spec.port_name().to_owned(), id);
         self.ids_by_ifindex.insert(netdev.ifindex, id);
-        Ok(Plan { id, netdev: netdev.clone(), spec, fitting })
+        Ok(Plan { id, netdev: Some(netdev.clone()), spec, fitting })
     }
 
     fn already_port(&self, id: PortId, netdev: &str) -> ApiError {
@@ -115,24 +146,29 @@ impl Control {
         let rings = self.open_rings(&plans);
         for (plan, opened) in plans.into_iter().zip(rings) {
             let Plan { id, spec, netdev, fitting } = plan;
-            match self.install(id, spec, fitting, opened) {
-                Ok(()) => waiting.push((id, netdev)),
-                Err(error) => failed.push((id, netdev, error)),
+            let name = spec.netdev.clone();
+            match (self.install(id, spec, fitting, opened), netdev) {
+                (Ok(()), Some(netdev)) => waiting.push((id, netdev)),
+                (Ok(()), None) => netdevs::miss(self.port_mut(id)),
+                (Err(error), netdev) => failed.push((id, netdev.map(|netdev| netdev.ifindex), name, error)),
             }
         }
         self.publish();
         for (id, netdev) in waiting {
             match self.attach(id, netdev.clone()) {
                 Ok(()) => added.push(id),
-                Err(error) => failed.push((id, netdev, error)),
+                Err(error) => failed.push((id, Some(netdev.ifindex), netdev.name, error)),
             }
         }
         self.publish();
+        self.resolve_rules();
         self.remove(failed.iter().map(|(id, ..)| *id).collect());
-        for (id, netdev, error) in failed {
+        for (id, ifindex, netdev, error) in failed {
             self.ids_by_name.retain(|_, taken| *taken != id);
-            self.ids_by_ifindex.remove(&netdev.ifindex);
-            refused.push(PortAddRefused { netdev: netdev.name, error });
+            if let Some(ifindex) = ifindex {
+                self.ids_by_ifindex.remove(&ifindex);
+            }
+            refused.push(PortAddRefused { netdev, error });
         }
         added
     }
@@ -178,6 +214,8 @@ impl Control {
             hints: Hints::default(),
             captured: Weak::new(),
             lane: LaneChoice::default(),
+            base: PortCounters::default(),
+            takes_frames: None,
         };
         self.enrol(&port);
         self.ports.insert(id, port);
@@ -200,6 +238,7 @@ impl Control {
         self.ids_by_ifindex.insert(netdev.ifindex, id);
         let port = self.port_mut(id);
         netdevs::take(port, link, netdev);
+        self.look_at_output(id);
         Ok(())
     }
 
@@ -211,7 +250,8 @@ impl Control {
             Binding::Shared => None,
             Binding::Collector | Binding::Direct => port.rings.first().map(|ring| ring.bank),
         };
-        PortConfig { port_id: id.0, queue, bank: bank.unwrap_or_else(|| self.calm_bank()) }
+        let leaves_checksums = port.completes_checksums;
+        PortConfig { leaves_checksums, port_id: id.0, queue, bank: bank.unwrap_or_else(|| self.calm_bank()) }
     }
 
     fn calm_bank(&self) -> Bank {
@@ -251,12 +291,26 @@ impl Control {
             return;
         }
         self.publish();
+        self.resolve_rules();
         self.leave_rings(&mut leaving);
+        self.leave_flows(&leaving);
         self.dismiss(leaving.iter().map(|port| port.id));
         for mut port in leaving {
             self.shared.fdb.flush(Flush { port: Some(port.id.0), vid: None, with_static: true });
             self.leave_layout(&port.hints);
             self.retired += self.settle(&mut port);
+            self.flow_book().retire(port.id);
+        }
+    }
+
+    /// Flows of ports that no program knows any more, since a grace period.
+    fn leave_flows(&self, ports: &[Port]) {
+        let ids: Vec<PortId> = ports.iter().map(|port| port.id).collect();
+        self.flow_book().leave(&ids, self.now());
+        for id in ids {
+            if let Err(error) = self.datapath.set_output(id.0, None) {
+                tracing::warn!(%error, "a port that was deleted is still in the kernel's table of outputs");
+            }
         }
     }
 
@@ -278,6 +332,7 @@ impl Control {
 
     /// Takes the program off the port's netdev, if it has one.
     fn take_off(&mut self, port: &mut Port) {
+        port.takes_frames = None;
         if let Some(attachment) = port.attachment.take() {
             self.datapath.clear_port(attachment.ifindex);
             self.ids_by_ifindex.remove(&attachment.ifindex);

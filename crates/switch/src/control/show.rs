@@ -39,11 +39,13 @@ impl Control {
     }
 
     /// Everything counted for `port`, the later stages first.
-    fn counted(&self, port: &Port) -> Counted {
+    pub(super) fn counted(&self, port: &Port) -> Counted {
         let cells = port.cells.sum();
         Counted {
             tx_offered: port.cells.tx_offered(),
             cells,
+            base: port.base,
+            carried: self.flow_book().counters(port.id),
             sockets: port.socket_drops(),
             kernel: self.datapath.counters(port.id.0).since(&port.baseline),
             collector_lost: port.loss.lost_packets(),
@@ -64,6 +66,7 @@ impl Control {
     /// Gives packets under way a few milliseconds to arrive, so that a quiet switch shows exact sums. Under traffic
     /// something is always under way, and the wait is bounded.
     fn settle_all(&mut self) {
+        self.flow_book().settle_all(self.now());
         for _ in 0..SETTLE_LOOKS {
             self.audit();
             if self.observe_loss() && !self.holds_frames() {
@@ -153,6 +156,8 @@ impl Control {
                     known: cell.known.get(),
                     unknown: cell.unknown.get(),
                     group: cell.group.get(),
+                    cached: cell.cached.get(),
+                    classified: cell.classified.get(),
                 },
                 packets: cell.packets.get(),
                 copies: cell.copies.get(),
@@ -207,6 +212,11 @@ impl Control {
                 pool.frames_free + pool.frames_posted + seen,
             ),
             Balance::new("frames that the ports' accounts hold = in RX rings", used, seen),
+            Balance::new(
+                "carried by the kernel = transmitted by it + dropped by it",
+                sum.carried.rx_packets,
+                sum.carried.tx_packets + sum.carried.drops.input(),
+            ),
         ])
     }
 
@@ -262,14 +272,18 @@ impl Control {
             frames: generation.stock.pool.total(),
             frame_size: self.frame_bytes(),
             max_ports: self.max_ports,
+            flows: self.datapath.flow_shape(),
         };
         setup.bytes_of(MemoryOwner::Kernel)
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
         let intakes = self.generation.iter().flat_map(Generation::intakes);
+        let flows = self.flow_table();
         EswitchShow {
             spool_mode: self.mode,
+            offload: flows.offload,
+            flows: flows.entries,
             workers: self.workers.len() as u32,
             collectors: intakes.map(|intake| intake.collector.pair.name.clone()).collect(),
             queues: self.workers.len() as u32,

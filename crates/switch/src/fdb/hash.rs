@@ -7,8 +7,8 @@
 use super::slot::Key;
 
 /// Odd constants with no structure (digits of the golden ratio and of pi), so that a secret of 0 still mixes.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-const PI: u64 = 0x2443_f6a8_885a_308d;
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const PI: u64 = 0x2443_f6a8_885a_308d;
 
 #[derive(Clone, Copy)]
 pub(super) struct Hasher {
@@ -34,8 +34,9 @@ impl Hasher {
     }
 }
 
+/// The product of two words, both halves of it folded together.
 #[inline]
-const fn folded_product(a: u64, b: u64) -> u64 {
+pub(crate) const fn folded_product(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
     (product >> 64) as u64 ^ product as u64
 }

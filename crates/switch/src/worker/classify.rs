@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
+use forebay_wire::ethernet::{self, ethertype};
+use forebay_wire::vlan::TAG_LEN;
 use forebay_wire::{Completion, Tag};
 use forebay_xsk::TagEdit;
 
@@ -25,9 +27,18 @@ pub(super) struct Headers {
     pub(super) tag: Option<Tag>,
     /// The tag is not in the packet: the device took it off, and a hint tells it.
     pub(super) tag_is_out: bool,
+    /// Behind the tag.
+    pub(super) ethertype: u16,
 }
 
 impl Headers {
+    /// Where in the packet the network header begins.
+    #[inline]
+    pub(super) fn network_at(&self) -> usize {
+        let tag_is_in = self.tag.is_some() && !self.tag_is_out;
+        ethernet::HEADER_LEN + if tag_is_in { TAG_LEN } else { 0 }
+    }
+
     /// How the packet leaves through `vlans`.
     #[inline]
     pub(super) fn egress(&self, vlans: &PortVlans) -> TagEdit {
@@ -88,10 +99,19 @@ fn headers(arena: &Arena, packet: &[Segment], outside: Option<Tag>, port: &PortE
     let tag = outside.or(frame.tag);
     let vid = port.vlans.ingress(tag).ok_or(DropReason::VlanNotAllowed)?;
     let tag_is_out = outside.is_some();
-    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out })
+    // A tag in the packet is what comes behind one that is not.
+    let ethertype = if tag_is_out && frame.tag.is_some() { ethertype::VLAN } else { frame.ethertype };
+    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out, ethertype })
 }
 
 fn complete_checksum(arena: &Arena, packet: &mut [Segment]) -> Completion {
+    if let [only] = packet {
+        return forebay_wire::complete_checksum(&mut [arena.bytes_mut(
+            &mut only.frame,
+            only.offset,
+            only.len,
+        )]);
+    }
     let mut fragments: [&mut [u8]; MAX_SEGMENTS_PER_PACKET] = std::array::from_fn(|_| &mut [][..]);
     let used = packet.len().min(MAX_SEGMENTS_PER_PACKET);
     for (fragment, segment) in fragments.iter_mut().zip(packet) {
@@ -135,6 +155,7 @@ mod tests {
                         vid,
                         tag: Some(tag),
                         tag_is_out,
+                        ethertype: 0x0800,
                     };
                     let inside = edited(Some(tag_bytes(tag.tci())), headers(false).egress(output));
                     assert_eq!(inside, edited(None, headers(true).egress(output)), "{tci:x}");

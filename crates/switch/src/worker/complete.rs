@@ -28,7 +28,7 @@ impl Worker {
             match verdict {
                 Verdict::Forward(_) => forwarded += 1,
                 Verdict::Flood => flooded += 1,
-                Verdict::Drop(reason) => drops[reason.index()] += 1,
+                Verdict::Drop(reason) | Verdict::Refused(reason, _) => drops[reason.index()] += 1,
             }
         }
         let bytes = stretch.packets.clone().map(|index| u64::from(self.burst.len_bytes(index))).sum();

@@ -10,10 +10,13 @@ use forebay_pool::Arena;
 use forebay_wire::mac;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::cache::Tally;
 use super::classify::Headers;
+use super::offer::{Guard, Made};
 use super::receive::Stretch;
 use super::{Member, Worker};
 use crate::fdb::Learned;
+use crate::rules::{ActiveRule, Doing};
 use crate::topology::{PortEntry, Topology};
 
 /// Where one packet goes.
@@ -25,12 +28,26 @@ pub(super) enum Verdict {
     Flood,
     /// Nowhere.
     Drop(DropReason),
+    /// Nowhere, for what the port is where it would go.
+    Refused(DropReason, PortId),
+}
+
+/// Whether the table knows where a packet came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// It does.
+    Known,
+    /// A limit said no.
+    Unknown,
+    /// The next packet will tell.
+    Unsure,
 }
 
 impl Worker {
     /// A verdict for each packet of the burst.
     pub(super) fn decide(&mut self, arena: &Arena, topology: &Topology, now: Nanos) {
         self.verdicts.clear();
+        self.extras.clear();
         for index in 0..self.stretches.len() {
             let Stretch { port, packets } = self.stretches[index].clone();
             let port = port.and_then(|id| topology.port(id));
@@ -57,12 +74,37 @@ impl Worker {
         packets: Range<usize>,
         now: Nanos,
     ) {
-        let (now_s, mut not_learned, mut lookups) = (now.seconds(), 0, Lookups::default());
-        for index in packets.clone() {
+        let (now_s, follows) = (now.seconds(), topology.follows_flows());
+        let (mut not_learned, mut lookups, mut tally) = (0, Lookups::default(), Tally::default());
+        self.ask_rules(arena, topology, packets.clone());
+        for (at, index) in packets.clone().enumerate() {
             let verdict = match self.classified[index] {
                 Ok(headers) => {
-                    not_learned += u64::from(!self.learn(port, headers, now_s));
-                    self.verdict(topology, port, member, headers, now, &mut lookups)
+                    let guard = follows.then(|| Guard::begin(&self.shared.generations, headers));
+                    let learned = self.learn(port, headers, now_s);
+                    not_learned += u64::from(learned == Source::Unknown);
+                    let ruling = self.find_rule(topology, at, &mut tally);
+                    let extras = self.extras.len();
+                    if let Some(rule) = ruling.rule {
+                        rule.cells.count(self.index, self.burst.len_bytes(index));
+                    }
+                    let verdict = match ruling.rule.map(|rule| &rule.doing) {
+                        Some(Doing::Drop) => Verdict::Drop(DropReason::ByRule),
+                        Some(Doing::Output(ports)) => self.output(ports, index, topology, port, headers),
+                        Some(Doing::Normal | Doing::Mirror(_)) | None => {
+                            self.verdict(topology, port, member, headers, now, &mut lookups)
+                        }
+                    };
+                    if let Some(Doing::Mirror(to)) = ruling.rule.map(|rule| &rule.doing) {
+                        self.mirror(index, *to, topology, headers, verdict);
+                    }
+                    if let (Some(guard), Source::Known) = (guard, learned) {
+                        let is_to_many = ruling.rule.is_some_and(ActiveRule::is_to_many);
+                        let has_copies = is_to_many || self.extras.len() > extras;
+                        let made = Made { verdict, ruling, has_copies, bytes: self.burst.len_bytes(index) };
+                        self.offers.make(topology, port, headers, made, guard, now);
+                    }
+                    verdict
                 }
                 Err(reason) => Verdict::Drop(reason),
             };
@@ -89,12 +131,17 @@ impl Worker {
         cell.known.add(lookups.known);
         cell.unknown.add(lookups.unknown);
         cell.group.add(lookups.group);
+        cell.cached.add(tally.cached);
+        cell.classified.add(tally.classified);
     }
 
-    /// Remembers the source address. `false`: a limit said no.
-    fn learn(&self, port: &PortEntry, headers: Headers, now_s: u32) -> bool {
-        let learned = self.shared.fdb.learn(headers.vid, headers.src, port.id.0, now_s);
-        !matches!(learned, Learned::LimitPort | Learned::LimitTotal | Learned::NoRoom)
+    /// Remembers the source address.
+    fn learn(&self, port: &PortEntry, headers: Headers, now_s: u32) -> Source {
+        match self.shared.fdb.learn(headers.vid, headers.src, port.id.0, now_s) {
+            Learned::LimitPort | Learned::LimitTotal | Learned::NoRoom => Source::Unknown,
+            Learned::Busy | Learned::Multicast => Source::Unsure,
+            _ => Source::Known,
+        }
     }
 
     fn verdict(
@@ -149,11 +196,11 @@ fn clock_ns(clock: ClockId) -> u64 {
 
 fn forward(input: &PortEntry, output: &PortEntry, vid: u16) -> Verdict {
     if input.id == output.id {
-        Verdict::Drop(DropReason::SamePort)
+        Verdict::Refused(DropReason::SamePort, output.id)
     } else if input.isolated && output.isolated {
-        Verdict::Drop(DropReason::Isolated)
+        Verdict::Refused(DropReason::Isolated, output.id)
     } else if !output.vlans.carries(vid) {
-        Verdict::Drop(DropReason::VlanNotAllowed)
+        Verdict::Refused(DropReason::VlanNotAllowed, output.id)
     } else {
         Verdict::Forward(output.id)
     }

@@ -34,10 +34,15 @@ impl Worker {
                     }
                     (Verdict::Forward(port), None) => out.send_to(port, self.burst.packet(index), headers),
                     (Verdict::Flood, _) => out.flood(self.burst.packet(index), headers),
-                    (Verdict::Drop(_), _) => {}
+                    (Verdict::Drop(_) | Verdict::Refused(..), _) => {}
                 }
             }
             index += joint.map_or(1, |joint| joint.run.segments() as usize);
+        }
+        for (index, port) in &self.extras {
+            if let Ok(headers) = self.classified[*index] {
+                out.send_to(*port, self.burst.packet(*index), headers);
+            }
         }
         out.flush();
         let (copies, departed) = (out.copies, out.departed);

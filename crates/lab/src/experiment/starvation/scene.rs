@@ -101,9 +101,7 @@ impl Scene<'_> {
 
     fn set_up(&self, dut: &mut dyn Dut) -> Result<()> {
         dut.add_ports(&dut::ports_of(self.hosts))?;
-        if dut.needs_offloads_off() {
-            self.hosts.iter().try_for_each(|host| host.netns().ethtool("eth0", &["tx", "off"]).map(drop))?;
-        }
+        dut::set_up_hosts(dut, self.hosts)?;
         self.hosts.chunks(2).try_for_each(|pair| dut::wait_until_it_carries(&pair[0], &pair[1]))
     }
 }

@@ -13,14 +13,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Memory at one point, in bytes: medians, with their spread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Point {
-    pub(super) held: Spread,
-    pub(super) available: Spread,
+pub(in super::super) struct Point {
+    pub(in super::super) held: Spread,
+    pub(in super::super) available: Spread,
 }
 
 impl Point {
     /// Several readings, once memory has come to rest.
-    pub(super) fn read(pids: &[u32]) -> Result<Point> {
+    pub(in super::super) fn read(pids: &[u32]) -> Result<Point> {
         InUse::settled(pids)?;
         let reading = |_| {
             std::thread::sleep(PAUSE);
@@ -35,14 +35,14 @@ impl Point {
     }
 
     /// Megabytes more than at an earlier point: as counted, and by MemAvailable.
-    pub(super) fn since(&self, earlier: &Point) -> [f64; 2] {
+    pub(in super::super) fn since(&self, earlier: &Point) -> [f64; 2] {
         let held = self.held.median - earlier.held.median;
         let available = earlier.available.median - self.available.median;
         [held, available].map(megabytes)
     }
 
     /// How far the readings lie apart, in megabytes.
-    pub(super) fn width(&self) -> [f64; 2] {
+    pub(in super::super) fn width(&self) -> [f64; 2] {
         [self.held, self.available].map(|spread| megabytes(spread.most - spread.least))
     }
 }

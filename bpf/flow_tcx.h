@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Following a flow in tcx: the packet stays as it is, GSO and unfinished
+ * checksum included; only its VLAN tag may change, which lies beside it.
+ */
+#ifndef FOREBAY_FLOW_TCX_H
+#define FOREBAY_FLOW_TCX_H
+
+#include "classes.h"
+#include "gso.h"
+
+#include <linux/pkt_cls.h>
+
+static __always_inline int has_tag(struct __sk_buff *skb)
+{
+	return skb->vlan_present && skb->vlan_proto == bpf_htons(ETH_P_8021Q);
+}
+
+/* `ethertype` is that behind an 802.1Q tag. */
+static __always_inline int packet_key(struct __sk_buff *skb, __u16 port_id, struct flow_key *key,
+				      __be16 *ethertype)
+{
+	struct ethhdr *header = (void *)(long)skb->data;
+	__u64 tag = has_tag(skb) ? FLOW_TAGGED | (skb->vlan_tci & 0xfff) : 0;
+
+	if ((void *)(header + 1) > (void *)(long)skb->data_end)
+		return -1;
+	key->words[0] = address_word(header->h_dest) | (__u64)port_id << 48;
+	key->words[1] = address_word(header->h_source) | tag << 48;
+	key->words[2] = 0;
+	key->words[3] = 0;
+	*ethertype = header->h_proto;
+	if (skb->vlan_present && !has_tag(skb))
+		*ethertype = skb->vlan_proto;
+	return 0;
+}
+
+static __always_inline int set_tag(struct __sk_buff *skb, struct decision *decision)
+{
+	__u16 tci = decision->vid;
+
+	if (has_tag(skb)) {
+		tci |= skb->vlan_tci & 0xf000;
+		if (bpf_skb_vlan_pop(skb))
+			return -1;
+	}
+	return bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tci);
+}
+
+/* Bytes on the wire of all packets that this one becomes, and how long the longest is. */
+static __always_inline __u32 wire_bytes(struct __sk_buff *skb, __u32 packets, __u32 *longest)
+{
+	__u32 length = skb->len + (skb->vlan_present ? 4 : 0), headers;
+
+	*longest = length;
+	if (!skb->gso_size)
+		return length;
+	headers = header_bytes(skb);
+	*longest = headers + skb->gso_size;
+	return length + (packets - 1) * headers;
+}
+
+/* The verdict, or NOT_FOLLOWED. */
+static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
+{
+	__u64 switch_generation = generation(GENERATION_OF_SWITCH);
+	struct decision decision = {};
+	__u32 packets, bytes, longest;
+	struct flow_key key;
+	__be16 ethertype;
+	int failed = 0;
+
+	if (!follows_flows(switch_generation) || packet_key(skb, port_id, &key, &ethertype) ||
+	    !find_flow(&key, switch_generation, &decision) ||
+	    !decide_deeper(skb, IN_SKB, ethertype, ETH_HLEN, switch_generation, &key, &decision))
+		return NOT_FOLLOWED;
+	packets = wire_packets(skb);
+	bytes = wire_bytes(skb, packets, &longest);
+	if (longest > decision.max_length)
+		return NOT_FOLLOWED;
+	if (decision.action == FLOW_DROP) {
+		count(decision.flow, packets, bytes);
+		return TC_ACT_SHOT;
+	}
+	if (decision.action != FLOW_OUTPUT)
+		return NOT_FOLLOWED;
+	if (decision.tag == TAG_REMOVE)
+		failed = bpf_skb_vlan_pop(skb);
+	else if (decision.tag == TAG_SET)
+		failed = set_tag(skb, &decision);
+	if (failed)
+		return TC_ACT_SHOT;
+	count(decision.flow, packets, bytes);
+	return bpf_redirect(decision.ifindex, 0);
+}
+
+#endif

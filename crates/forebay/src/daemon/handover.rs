@@ -1,0 +1,76 @@
+//! From one daemon to the next.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_kernel::{DatapathError, Pins};
+use forebay_switch::Handover;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::RunArgs;
+use crate::socket::{OwnedSocket, SocketError};
+
+/// How long a daemon that was asked to leave may take.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What a daemon leaves to the next, and whether it is to.
+#[derive(Debug, Clone)]
+pub(super) struct Leaving {
+    pin_dir: PathBuf,
+    saved_in: PathBuf,
+    is_wanted: bool,
+    is_clean: bool,
+}
+
+impl Leaving {
+    /// Each socket's switch has a directory and a file of its own.
+    pub(super) fn new(args: &RunArgs, socket: &Path) -> Leaving {
+        // A BPF file system takes no dots in names.
+        let name: String = socket
+            .to_string_lossy()
+            .chars()
+            .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
+            .collect();
+        let mut saved_in = socket.as_os_str().to_owned();
+        saved_in.push(".saved");
+        Leaving {
+            pin_dir: args.pin_dir.join(name.trim_matches('-')),
+            saved_in: saved_in.into(),
+            is_wanted: args.handover,
+            is_clean: args.clean,
+        }
+    }
+
+    /// Whether this daemon leaves something to the next.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    /// Asks the daemon at the socket to leave, and waits until it has.
+    pub(super) fn ask_for(&self, socket: &Path) -> Result<(), SocketError> {
+        let Some(pid) = OwnedSocket::owner(socket).filter(|_| self.is_wanted).and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        tracing::info!(pid = pid.as_raw_nonzero(), "asking the running daemon to leave");
+        let asked = Instant::now();
+        let _ = kill_process(pid, Signal::USR1);
+        while OwnedSocket::owner(socket).is_some() && asked.elapsed() < LEAVE_TIMEOUT {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Where to leave and take up, if that is wanted. What must not be taken up is removed.
+    pub(super) fn prepare(&self) -> Result<Option<Handover>, DatapathError> {
+        if (self.is_clean || !self.is_wanted) && self.saved_in.exists() {
+            let _ = std::fs::remove_file(&self.saved_in);
+            Pins::open(&self.pin_dir)?.remove();
+        }
+        if !self.is_wanted {
+            return Ok(None);
+        }
+        let pins = Pins::open(&self.pin_dir)?;
+        Ok(Some(Handover { pins, saved_in: self.saved_in.clone() }))
+    }
+}

@@ -1,0 +1,435 @@
+//! The flow table: what was decided once, where the kernel programs find it.
+//!
+//! It lies in memory that both sides have. One thread writes, and tells readers by a version that is odd meanwhile; no
+//! system call is needed for a flow. Each program counts what it carried into the flow's counters.
+//!
+//! The rule it keeps: a place that was given up is not used again before [`FlowTable::reclaim`], which wants a grace
+//! period in between. So whatever a program counted for a flow is that flow's.
+//!
+//! ```text
+//!   key ─► hash ─┬─► bucket ─► 4 ways        free ─ insert ─► used ─ remove ─► left ─ reclaim ─► free
+//!                └─► bucket ─► 4 ways
+//! ```
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence};
+
+use forebay_control::memory::{FLOW_WAYS, FlowShape};
+use forebay_flow::Class;
+
+use crate::DatapathError;
+use crate::generations::{Generations, StationSlot};
+use crate::hash::Multipliers;
+use crate::mapped::{Mapped, Shared};
+
+const WAYS: usize = FLOW_WAYS as usize;
+/// The tag's part of a key: there is one.
+const TAGGED: u64 = 0x1000;
+
+/// Odd, and otherwise without a pattern (the golden ratio's first bits).
+const DIGEST: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// `struct flow`, bpf/forebay.h.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Flow {
+    pub(crate) key: [AtomicU64; 4],
+    pub(crate) decided: AtomicU64,
+    pub(crate) version: AtomicU32,
+    pub(crate) ifindex: AtomicU32,
+    pub(crate) output: AtomicU16,
+    pub(crate) max_length: AtomicU16,
+    pub(crate) source: AtomicU16,
+    pub(crate) destination: AtomicU16,
+    pub(crate) action: AtomicU8,
+    pub(crate) tag: AtomicU8,
+    pub(crate) vid: AtomicU16,
+    pub(crate) note: AtomicU32,
+}
+
+// SAFETY: integers only, all of them atomics.
+unsafe impl Shared for Flow {}
+
+/// `struct flow_count`, bpf/forebay.h.
+type Count = [AtomicU64; 2];
+
+/// What the packets of a flow have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey(pub(crate) [u64; 4]);
+
+impl FlowKey {
+    /// Of packets that came in at a port with these addresses, and with a tag of this VLAN or without one.
+    #[inline]
+    pub fn new(port_id: u16, tag: Option<u16>, src: u64, dst: u64) -> Self {
+        let tag = tag.map_or(0, |vid| TAGGED | u64::from(vid));
+        Self([address_word(dst) | u64::from(port_id) << 48, address_word(src) | tag << 48, 0, 0])
+    }
+
+    /// Of those among them that have this class.
+    #[inline]
+    pub fn deeper(self, class: Class) -> Self {
+        let Class { ethertype, src, dst, sport, dport, proto } = class;
+        let [to, from, ..] = self.0;
+        let words = |low: [u16; 4]| low.iter().rev().fold(0, |word, part| word << 16 | u64::from(*part));
+        Self([to, from, words([src, dst, sport, dport]), words([proto.into(), ethertype, 1, 0])])
+    }
+
+    /// A number that two keys seldom share, for small tables of recent ones; packet path.
+    #[inline]
+    pub fn digest(&self) -> u64 {
+        let mixed = (self.0[0] ^ self.0[2].rotate_left(17)).wrapping_mul(DIGEST) ^ self.0[1] ^ self.0[3];
+        mixed.wrapping_mul(DIGEST) ^ mixed >> 29
+    }
+
+    /// The input port.
+    pub fn port_id(&self) -> u16 {
+        (self.0[0] >> 48) as u16
+    }
+
+    /// The VLAN id in the packets' tag.
+    pub fn tag(&self) -> Option<u16> {
+        let tag = self.0[1] >> 48;
+        (tag & TAGGED != 0).then_some((tag & 0xfff) as u16)
+    }
+
+    /// The destination address.
+    pub fn dst(&self) -> u64 {
+        address_of(self.0[0])
+    }
+
+    /// The source address.
+    pub fn src(&self) -> u64 {
+        address_of(self.0[1])
+    }
+}
+
+/// An address as programs read it from a packet: four bytes as one number, then two.
+#[inline]
+fn address_word(mac: u64) -> u64 {
+    let [_, _, a, b, c, d, e, f] = mac.to_be_bytes();
+    u64::from(u32::from_ne_bytes([a, b, c, d])) | u64::from(u16::from_ne_bytes([e, f])) << 32
+}
+
+fn address_of(word: u64) -> u64 {
+    let ([a, b, c, d], [e, f]) = ((word as u32).to_ne_bytes(), ((word >> 32) as u16).to_ne_bytes());
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+/// What becomes of a packet's tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowTag {
+    /// It stays, or there stays none.
+    Keep,
+    /// It is taken off, if there is one.
+    Remove,
+    /// It is put on, or its VLAN id replaced.
+    Set(u16),
+}
+
+/// Where packets of a flow go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowAction {
+    /// To one port.
+    Output {
+        /// Its id.
+        port_id: u16,
+        /// Its netdev.
+        ifindex: u32,
+        /// With their tag as it shall be.
+        tag: FlowTag,
+    },
+    /// Nowhere.
+    Drop {
+        /// The port whose settings say so, which may be the input.
+        port_id: u16,
+    },
+    /// That depends on the classes of what lies deeper in them; see [`ClassTable`](crate::ClassTable).
+    Deeper {
+        /// Which classes: a sum of `enum deeper`, bpf/forebay.h.
+        classes: u16,
+    },
+}
+
+/// A decision, and what it relied upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowVerdict {
+    /// What to do.
+    pub action: FlowAction,
+    /// Packets longer than this, as they come in, are not decided by it.
+    pub max_length: u16,
+    /// The source's place.
+    pub source: StationSlot,
+    /// The destination's place; the default, where it does not matter.
+    pub destination: StationSlot,
+    /// The sum of all generations that it was decided under.
+    pub decided: u64,
+}
+
+impl FlowVerdict {
+    /// Whether nothing has changed since that it relied upon.
+    pub fn holds(&self, key: FlowKey, generations: &Generations) -> bool {
+        let output = match self.action {
+            FlowAction::Output { port_id, .. } | FlowAction::Drop { port_id } => port_id,
+            FlowAction::Deeper { .. } => key.port_id(),
+        };
+        self.decided == generations.sum([self.source, self.destination], [key.port_id(), output])
+    }
+}
+
+/// Where in the table a flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowNumber(pub(crate) u32);
+
+/// A flow that an earlier process put in.
+#[derive(Clone, Copy, Debug)]
+pub struct AdoptedFlow {
+    /// Where it is.
+    pub number: FlowNumber,
+    /// What its packets have in common.
+    pub key: FlowKey,
+    /// What is done with them.
+    pub verdict: FlowVerdict,
+    /// What [`FlowTable::insert`] was given.
+    pub note: u32,
+}
+
+/// What a flow has carried. Both only grow, and may wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCount {
+    /// Packets on the wire.
+    pub packets: u64,
+    /// Their bytes, as they came in.
+    pub bytes: u64,
+}
+
+/// A flow's key has no free place left: both of its buckets are full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("both places that the flow could have are taken")]
+pub struct NoPlace;
+
+/// The table, for its one writer.
+#[derive(Debug)]
+pub struct FlowTable {
+    flows: Mapped<Flow>,
+    counts: Mapped<Count>,
+    shape: FlowShape,
+    multipliers: Multipliers,
+    /// Places that were given up since the last [`FlowTable::take_left`].
+    left: Vec<FlowNumber>,
+}
+
+impl FlowTable {
+    pub(crate) fn map(
+        flows: BorrowedFd<'_>,
+        counts: BorrowedFd<'_>,
+        shape: FlowShape,
+        multipliers: Multipliers,
+    ) -> Result<Self, DatapathError> {
+        Ok(Self {
+            flows: Mapped::map(flows, shape.places() as usize, "map the flow table")?,
+            counts: Mapped::map(counts, shape.counts() as usize, "map the flows' counters")?,
+            shape,
+            multipliers,
+            left: Vec::new(),
+        })
+    }
+
+    /// Bytes of kernel memory that it has.
+    pub fn bytes(&self) -> u64 {
+        (self.flows.len() * size_of::<Flow>() + self.counts.len() * size_of::<Count>()) as u64
+    }
+
+    /// The flow with this key.
+    pub fn find(&self, key: FlowKey) -> Option<FlowNumber> {
+        self.candidates(key).find(|number| self.is_used(*number) && self.key(*number) == key)
+    }
+
+    /// Puts in a flow whose key is not in the table, with a note for whoever adopts it.
+    ///
+    /// # Errors
+    /// [`NoPlace`].
+    pub fn insert(&mut self, key: FlowKey, verdict: &FlowVerdict, note: u32) -> Result<FlowNumber, NoPlace> {
+        let number = self.free_place(key).ok_or(NoPlace)?;
+        let flow = self.flow(number);
+        write(flow, |flow| {
+            flow.key.iter().zip(key.0).for_each(|(word, value)| word.store(value, Relaxed));
+            let (action, port_id, ifindex) = match verdict.action {
+                FlowAction::Output { port_id, ifindex, .. } => (OUTPUT, port_id, ifindex),
+                FlowAction::Drop { port_id } => (DROP, port_id, 0),
+                FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
+            };
+            let (tag, vid) = match verdict.action {
+                FlowAction::Output { tag: FlowTag::Remove, .. } => (TAG_REMOVE, 0),
+                FlowAction::Output { tag: FlowTag::Set(vid), .. } => (TAG_SET, vid),
+                FlowAction::Deeper { classes } => (TAG_KEEP, classes),
+                FlowAction::Output { tag: FlowTag::Keep, .. } | FlowAction::Drop { .. } => (TAG_KEEP, 0),
+            };
+            flow.decided.store(verdict.decided, Relaxed);
+            flow.ifindex.store(ifindex, Relaxed);
+            flow.output.store(port_id, Relaxed);
+            flow.max_length.store(verdict.max_length, Relaxed);
+            flow.source.store(verdict.source.0, Relaxed);
+            flow.destination.store(verdict.destination.0, Relaxed);
+            flow.note.store(note, Relaxed);
+            flow.tag.store(tag, Relaxed);
+            flow.vid.store(vid, Relaxed);
+            flow.action.store(action, Relaxed);
+        });
+        Ok(number)
+    }
+
+    /// Takes a flow out. Programs that run now may still follow it; its counters are its own until
+    /// [`FlowTable::reclaim`].
+    pub fn remove(&mut self, number: FlowNumber) {
+        write(self.flow(number), |flow| {
+            // No key of a packet has this: a port id, and nothing else.
+            flow.key.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+            flow.action.store(LEFT, Relaxed);
+        });
+        self.left.push(number);
+    }
+
+    /// Whether [`FlowTable::take_left`] has any.
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Places that were given up since the last call. They are to be reclaimed after a grace period.
+    pub fn take_left(&mut self) -> Vec<FlowNumber> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Makes places free that were given up: after [`grace_period`](crate::grace_period), and after their counters were
+    /// read for the last time.
+    pub fn reclaim(&mut self, left: &[FlowNumber]) {
+        for number in left {
+            (0..=self.shape.stripes)
+                .for_each(|stripe| set(self.count_in(stripe, *number), FlowCount::default()));
+            write(self.flow(*number), |flow| flow.action.store(NONE, Relaxed));
+        }
+    }
+
+    /// All flows of a table that an earlier process wrote, with their notes. Places that it had given up are given up
+    /// once more.
+    pub fn adopt(&mut self) -> Vec<AdoptedFlow> {
+        let numbers = (0..self.shape.places()).map(FlowNumber);
+        let (used, other): (Vec<_>, Vec<_>) = numbers.partition(|number| self.is_used(*number));
+        let left: Vec<_> = other.into_iter().filter(|number| !self.is_free(*number)).collect();
+        self.left.extend(left);
+        used.into_iter().map(|number| self.read(number)).collect()
+    }
+
+    fn read(&self, number: FlowNumber) -> AdoptedFlow {
+        let flow = self.flow(number);
+        let (port_id, ifindex) = (flow.output.load(Relaxed), flow.ifindex.load(Relaxed));
+        let vid = flow.vid.load(Relaxed);
+        let tag = match flow.tag.load(Relaxed) {
+            TAG_REMOVE => FlowTag::Remove,
+            TAG_SET => FlowTag::Set(vid),
+            _ => FlowTag::Keep,
+        };
+        let action = match flow.action.load(Relaxed) {
+            OUTPUT => FlowAction::Output { port_id, ifindex, tag },
+            DEEPER => FlowAction::Deeper { classes: vid },
+            _ => FlowAction::Drop { port_id },
+        };
+        let verdict = FlowVerdict {
+            action,
+            max_length: flow.max_length.load(Relaxed),
+            source: StationSlot(flow.source.load(Relaxed)),
+            destination: StationSlot(flow.destination.load(Relaxed)),
+            decided: flow.decided.load(Relaxed),
+        };
+        AdoptedFlow { number, key: self.key(number), verdict, note: flow.note.load(Relaxed) }
+    }
+
+    /// What was counted for ports of what was carried under this number, as it was last noted.
+    pub fn settled(&self, number: FlowNumber) -> FlowCount {
+        get(self.count_in(self.shape.stripes, number))
+    }
+
+    /// Notes how far it was, for whoever adopts the table.
+    pub fn note_settled(&self, number: FlowNumber, count: FlowCount) {
+        set(self.count_in(self.shape.stripes, number), count);
+    }
+
+    /// What was carried under this number.
+    pub fn count(&self, number: FlowNumber) -> FlowCount {
+        let mut sum = FlowCount::default();
+        for stripe in 0..self.shape.stripes {
+            let count = get(self.count_in(stripe, number));
+            sum.packets = sum.packets.wrapping_add(count.packets);
+            sum.bytes = sum.bytes.wrapping_add(count.bytes);
+        }
+        sum
+    }
+
+    fn count_in(&self, stripe: u32, number: FlowNumber) -> &Count {
+        self.counts.get((stripe * self.shape.places() + number.0) as usize)
+    }
+
+    /// A place in the emptier of the key's buckets.
+    fn free_place(&self, key: FlowKey) -> Option<FlowNumber> {
+        let buckets = self.multipliers.buckets(key.0, self.shape.bucket_bits);
+        let free = buckets.map(|bucket| places_of(bucket).filter(|number| self.is_free(*number)));
+        let [first, second] = free.map(|free| (free.clone().count(), free.clone().next()));
+        if second.0 > first.0 { second.1 } else { first.1 }
+    }
+
+    fn candidates(&self, key: FlowKey) -> impl Iterator<Item = FlowNumber> + use<> {
+        self.multipliers.buckets(key.0, self.shape.bucket_bits).into_iter().flat_map(places_of)
+    }
+
+    fn flow(&self, number: FlowNumber) -> &Flow {
+        self.flows.get(number.0 as usize)
+    }
+
+    fn key(&self, number: FlowNumber) -> FlowKey {
+        FlowKey(std::array::from_fn(|word| self.flow(number).key[word].load(Relaxed)))
+    }
+
+    fn is_free(&self, number: FlowNumber) -> bool {
+        self.flow(number).action.load(Relaxed) == NONE
+    }
+
+    fn is_used(&self, number: FlowNumber) -> bool {
+        matches!(self.flow(number).action.load(Relaxed), OUTPUT | DROP | DEEPER)
+    }
+}
+
+/// `enum flow_action` and `enum flow_tag`, bpf/forebay.h.
+const NONE: u8 = 0;
+const OUTPUT: u8 = 1;
+const DROP: u8 = 2;
+const DEEPER: u8 = 3;
+/// The daemon's own: given up, and not yet free.
+const LEFT: u8 = 255;
+const TAG_KEEP: u8 = 0;
+const TAG_REMOVE: u8 = 1;
+const TAG_SET: u8 = 2;
+
+fn get([packets, bytes]: &Count) -> FlowCount {
+    FlowCount { packets: packets.load(Acquire), bytes: bytes.load(Acquire) }
+}
+
+fn set([packets, bytes]: &Count, count: FlowCount) {
+    packets.store(count.packets, Relaxed);
+    bytes.store(count.bytes, Relaxed);
+}
+
+fn places_of(bucket: usize) -> impl Iterator<Item = FlowNumber> + Clone {
+    (0..WAYS).map(move |way| FlowNumber((bucket * WAYS + way) as u32))
+}
+
+/// Changes a flow while nobody who reads it believes what it says.
+fn write(flow: &Flow, change: impl FnOnce(&Flow)) {
+    let version = flow.version.load(Relaxed);
+    flow.version.store(version.wrapping_add(1), Relaxed);
+    fence(Release);
+    change(flow);
+    flow.version.store(version.wrapping_add(2), Release);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use std::collections::HashMap;
+
+use super::*;
+
+fn table(max_flows: u32) -> FlowTable {
+    let shape = FlowShape::new(max_flows, 2);
+    FlowTable {
+        flows: Mapped::anonymous(shape.places() as usize).expect("memory"),
+        counts: Mapped::anonymous(shape.counts() as usize).expect("memory"),
+        shape,
+        multipliers: Multipliers::random(),
+        left: Vec::new(),
+    }
+}
+
+fn verdict() -> FlowVerdict {
+    FlowVerdict {
+        action: FlowAction::Output { port_id: 2, ifindex: 9, tag: FlowTag::Set(7) },
+        max_length: 1514,
+        source: StationSlot(1),
+        destination: StationSlot(2),
+        decided: 5,
+    }
+}
+
+#[test]
+fn a_key_gives_back_what_it_was_made_of() {
+    for tag in [None, Some(0), Some(1), Some(4095)] {
+        let key = FlowKey::new(65_535, tag, 0x0211_2233_4455, 0xffff_ffff_fffe);
+        assert_eq!((key.port_id(), key.tag()), (65_535, tag));
+        assert_eq!((key.src(), key.dst()), (0x0211_2233_4455, 0xffff_ffff_fffe));
+    }
+}
+
+#[test]
+fn what_was_put_in_is_found_and_nothing_else() {
+    let mut table = table(1000);
+    let key = |station| FlowKey::new(1, None, station, 1);
+    let numbers: HashMap<u64, FlowNumber> =
+        (0..1000).map(|n| (n, table.insert(key(n), &verdict(), 7).expect("a place"))).collect();
+    for (station, number) in &numbers {
+        assert_eq!(table.find(key(*station)), Some(*number));
+    }
+    assert!((1000..2000).all(|station| table.find(key(station)).is_none()));
+    assert_eq!(table.find(FlowKey::new(2, None, 1, 1)), None, "another port");
+    assert_eq!(table.find(FlowKey::new(1, Some(0), 1, 1)), None, "another tag");
+}
+
+#[test]
+fn a_place_is_not_used_again_before_it_is_reclaimed() {
+    let mut table = table(1);
+    let key = FlowKey::new(1, None, 1, 2);
+    let mut places = Vec::new();
+    while let Ok(number) = table.insert(key, &verdict(), 7) {
+        table.remove(number);
+        assert!(!places.contains(&number));
+        assert_eq!(table.find(key), None);
+        places.push(number);
+    }
+    let left = table.take_left();
+    assert_eq!(left, places);
+    table.reclaim(&left);
+    assert!(places.contains(&table.insert(key, &verdict(), 7).expect("a place that was left")));
+}
+
+#[test]
+fn a_version_is_even_but_while_its_flow_is_written() {
+    let mut table = table(10);
+    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), 7).expect("a place");
+    let version = |table: &FlowTable| table.flow(number).version.load(Relaxed);
+    let before = version(&table);
+    assert_eq!(before % 2, 0);
+    write(table.flow(number), |flow| assert_eq!(flow.version.load(Relaxed), before + 1));
+    table.remove(number);
+    assert_eq!(version(&table) % 2, 0);
+    assert!(version(&table) > before);
+}
+
+#[test]
+fn stripes_add_up() {
+    let table = table(10);
+    let number = FlowNumber(3);
+    for stripe in 0..table.shape.stripes {
+        let [packets, bytes] = table.counts.get((stripe * table.shape.places() + 3) as usize);
+        packets.store(u64::from(stripe) + 1, Relaxed);
+        bytes.store(100, Relaxed);
+    }
+    assert_eq!(table.count(number), FlowCount { packets: 3, bytes: 200 });
+}
+
+#[test]
+fn at_its_limit_the_table_has_a_place_for_nearly_every_flow() {
+    let mut table = table(10_000);
+    let refused = (0..10_000u64)
+        .filter(|n| {
+            table.insert(FlowKey::new(1, None, n.wrapping_mul(0x9e37_79b9_7f4a), 1), &verdict(), 7).is_err()
+        })
+        .count();
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn classes_have_places_of_their_own_in_a_key() {
+    let class = Class { ethertype: 1, src: 2, dst: 3, sport: 4, dport: 5, proto: 6 };
+    let FlowKey([to, from, low, high]) = FlowKey::new(9, Some(3), 1, 2).deeper(class);
+    assert_eq!([to, from], FlowKey::new(9, Some(3), 1, 2).0[..2]);
+    // bpf/forebay.h
+    assert_eq!(low, 2 | 3 << 16 | 4 << 32 | 5 << 48);
+    assert_eq!(high, 6 | 1 << 16 | 1 << 32);
+    assert_ne!(FlowKey::new(9, None, 1, 2).deeper(Class::default()), FlowKey::new(9, None, 1, 2));
+}
+
+#[test]
+fn an_adopted_table_is_read_as_it_was_written() {
+    let mut table = table(100);
+    let (key, gone) = (FlowKey::new(3, Some(9), 1, 2), FlowKey::new(3, None, 5, 6));
+    let number = table.insert(key, &verdict(), 77).expect("a place");
+    let left = table.insert(gone, &verdict(), 0).expect("a place");
+    table.remove(left);
+    table.take_left();
+    table.note_settled(number, FlowCount { packets: 3, bytes: 4 });
+    let adopted = table.adopt();
+    assert_eq!(adopted.len(), 1);
+    assert_eq!((adopted[0].number, adopted[0].key, adopted[0].note), (number, key, 77));
+    assert_eq!(adopted[0].verdict, verdict());
+    assert_eq!(table.settled(number), FlowCount { packets: 3, bytes: 4 });
+    assert_eq!(table.take_left(), [left], "given up once more");
+}
+
+#[test]
+fn a_reclaimed_place_begins_at_zero() {
+    let mut table = table(10);
+    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), 0).expect("a place");
+    set(table.count_in(1, number), FlowCount { packets: 5, bytes: 6 });
+    table.note_settled(number, FlowCount { packets: 5, bytes: 6 });
+    table.remove(number);
+    table.reclaim(&[number]);
+    assert_eq!((table.count(number), table.settled(number)), Default::default());
+}

@@ -1,0 +1,136 @@
+//! Generations: numbers that grow when something changes that decisions relied upon.
+//!
+//! Who decides notes the sum of the generations it relied upon *before* it looks at the state; who changes the state
+//! counts up *after*. The kernel programs add the same generations up at each packet: a flow whose sum is another is not
+//! followed. So a change is obeyed from the next packet on, and nobody walks a table for it.
+//!
+//! Stations share slots, so that their number is no limit; that a slot is shared costs a decision more, never a wrong
+//! one.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::DatapathError;
+use crate::hash::Multipliers;
+use crate::layout::STATIONS;
+use crate::mapped::Mapped;
+
+/// The switch's own, the stations' and the ports' generations, in memory that the kernel programs read.
+#[derive(Debug)]
+pub struct Generations {
+    words: Mapped<AtomicU64>,
+    multipliers: Multipliers,
+}
+
+/// Where a station's generation is; slot 0 is nobody's and never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StationSlot(pub(crate) u16);
+
+impl Generations {
+    pub(crate) fn map(
+        map: BorrowedFd<'_>,
+        max_ports: u32,
+        multipliers: Multipliers,
+    ) -> Result<Self, DatapathError> {
+        let words = Mapped::map(map, count(max_ports) as usize, "map the generations")?;
+        Ok(Self { words, multipliers })
+    }
+
+    /// Generations that no kernel program reads, for tests of those who count them up.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn detached(max_ports: u32) -> Result<Self, DatapathError> {
+        let words = Mapped::anonymous(count(max_ports) as usize)?;
+        Ok(Self { words, multipliers: Multipliers::random() })
+    }
+
+    /// The slot of a station; packet path.
+    #[inline]
+    pub fn station(&self, vid: u16, mac: u64) -> StationSlot {
+        let hash = self.multipliers.hash([mac | u64::from(vid) << 48, 0, 0, 0]);
+        StationSlot(1 + (((hash >> 32) * u64::from(STATIONS - 1)) >> 32) as u16)
+    }
+
+    /// The generation of a station's slot, to be read before its place is looked up; packet path.
+    #[inline]
+    pub fn of_station(&self, slot: StationSlot) -> u64 {
+        self.words.get(1 + usize::from(slot.0)).load(Ordering::Acquire)
+    }
+
+    /// A station has come, moved or gone: flows that relied on its place are void. To be called after the change.
+    pub fn station_changed(&self, vid: u16, mac: u64) {
+        let slot = self.station(vid, mac);
+        self.words.get(1 + usize::from(slot.0)).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The generation of a port.
+    pub fn of_port(&self, port_id: u16) -> u64 {
+        self.port(port_id).load(Ordering::Acquire)
+    }
+
+    /// Sets the generation of a port, which only grows; flows from and to it are void that were decided under another.
+    pub fn set_port(&self, port_id: u16, generation: u64) {
+        self.port(port_id).store(generation, Ordering::Release);
+    }
+
+    /// The generation of the switch. It is odd while flows are followed at all.
+    pub fn of_switch(&self) -> u64 {
+        self.words.get(0).load(Ordering::Acquire)
+    }
+
+    /// Sets the generation of the switch, which only grows: all flows are void that were decided under another.
+    pub fn set_switch(&self, generation: u64) {
+        self.words.get(0).store(generation, Ordering::Release);
+    }
+
+    /// The sum of all that a decision relies upon, which grows when any of it changes.
+    pub fn sum(&self, stations: [StationSlot; 2], ports: [u16; 2]) -> u64 {
+        let stations = stations.iter().map(|slot| self.of_station(*slot)).fold(0, u64::wrapping_add);
+        let ports = ports.iter().map(|id| self.of_port(*id)).fold(0, u64::wrapping_add);
+        self.of_switch().wrapping_add(stations).wrapping_add(ports)
+    }
+
+    fn port(&self, port_id: u16) -> &AtomicU64 {
+        self.words.get(1 + STATIONS as usize + usize::from(port_id))
+    }
+}
+
+/// Words of all generations.
+pub(crate) fn count(max_ports: u32) -> u32 {
+    1 + STATIONS + max_ports
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_one_station_is_no_change_of_most_others() {
+        let generations = Generations::detached(4).expect("memory");
+        let slots: Vec<StationSlot> = (0..1000).map(|mac| generations.station(7, mac)).collect();
+        generations.station_changed(7, 500);
+        let changed = slots.iter().filter(|slot| generations.of_station(**slot) > 0).count();
+        assert!((1..20).contains(&changed), "{changed} of 1000");
+        assert_eq!(generations.of_station(slots[500]), 1);
+    }
+
+    #[test]
+    fn nobody_has_the_first_slot() {
+        let generations = Generations::detached(1).expect("memory");
+        for mac in 0..100_000 {
+            let slot = generations.station(1, mac << 20);
+            assert!(slot.0 > 0 && u32::from(slot.0) < STATIONS);
+        }
+    }
+
+    #[test]
+    fn ports_and_switch_have_words_of_their_own() {
+        let generations = Generations::detached(3).expect("memory");
+        generations.set_switch(5);
+        (0..3).for_each(|id| generations.set_port(id, 10 + u64::from(id)));
+        assert_eq!(generations.of_switch(), 5);
+        assert_eq!([0, 1, 2].map(|id| generations.of_port(id)), [10, 11, 12]);
+        assert_eq!(generations.of_station(StationSlot((STATIONS - 1) as u16)), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! What outlives the daemon: maps and links pinned in a directory of a BPF file system.
+//!
+//! The directory belongs to one switch. Maps in it are adopted if their format and sizes are what this daemon would make;
+//! otherwise all that is there is removed, and with it the programs that an earlier daemon left attached.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use libbpf_sys as sys;
+
+use crate::DatapathError;
+
+/// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// The directory.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    directory: PathBuf,
+}
+
+impl Pins {
+    /// Makes the directory, if it is not there.
+    ///
+    /// # Errors
+    /// It is not on a BPF file system, or cannot be made.
+    pub fn open(directory: &Path) -> Result<Self, DatapathError> {
+        let failed = |source| DatapathError::System { what: "make the directory for pins", source };
+        fs::create_dir_all(directory).map_err(failed)?;
+        let found = rustix::fs::statfs(directory).map_err(|error| failed(error.into()))?;
+        #[allow(clippy::unnecessary_cast, reason = "the field's type differs by architecture")]
+        if found.f_type as i64 != BPF_FS_MAGIC {
+            let what = "use the directory for pins";
+            let error = format!(
+                "{} is not on a BPF file system: mount -t bpf bpffs {}",
+                directory.display(),
+                directory.parent().unwrap_or(directory).display()
+            );
+            return Err(DatapathError::System { what, source: io::Error::other(error) });
+        }
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Removes all that is pinned, and so whatever nobody else holds.
+    pub fn clear(&self) {
+        self.forget_if(|_| true);
+    }
+
+    /// Removes the directory with all that is in it.
+    pub fn remove(&self) {
+        self.clear();
+        let _ = fs::remove_dir(&self.directory);
+    }
+
+    /// Detaches programs of ports that are not there any more.
+    pub fn forget_links_but(&self, is_there: impl Fn(u16) -> bool) {
+        self.forget_if(|name| port_of_link(name).is_some_and(|id| !is_there(id)));
+    }
+
+    /// Tables go when the last program goes that knows them.
+    pub(crate) fn forget_maps(&self) {
+        self.forget_if(|name| port_of_link(name).is_none());
+    }
+
+    fn forget_if(&self, is_meant: impl Fn(&str) -> bool) {
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(&is_meant) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// What is pinned under `name`, if anything.
+    pub(crate) fn get(&self, name: &str) -> Option<OwnedFd> {
+        let path = self.c_path(name);
+        // SAFETY: the path is a C string that outlives the call.
+        let fd = unsafe { sys::bpf_obj_get(path.as_ptr()) };
+        // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Pins `object` in the place of what had this name.
+    pub(crate) fn put(&self, name: &str, object: RawFd) -> Result<(), DatapathError> {
+        self.forget(name);
+        let path = self.c_path(name);
+        // SAFETY: the path is a C string that outlives the call, the descriptor is open.
+        let failed = unsafe { sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
+        if failed < 0 {
+            let source = io::Error::from_raw_os_error(-failed);
+            return Err(DatapathError::System { what: "pin a map or link", source });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        let _ = fs::remove_file(self.path(name));
+    }
+
+    fn c_path(&self, name: &str) -> CString {
+        CString::new(self.path(name).as_os_str().as_bytes()).expect("a path that was opened has no zero byte")
+    }
+}
+
+/// Links are named by their kind and their port: `tcx_7`.
+fn port_of_link(name: &str) -> Option<u16> {
+    name.split_once('_').and_then(|(_, id)| id.parse().ok())
+}

@@ -1,0 +1,128 @@
+//! What is asked of Forebay: ratios to its peers, and whether what was measured holds them.
+
+use super::Contender;
+use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpHints, XdpSlow};
+use crate::measure::spread::Spread;
+
+pub(super) const SMALL_PACKETS: &str = "60-byte frames, Mpps";
+pub(super) const ONE_STREAM: &str = "one TCP stream, Gbit/s";
+pub(super) const EIGHT_STREAMS: &str = "eight TCP streams, Gbit/s";
+pub(super) const SMALL_UDP: &str = "18-byte datagrams received, Mpps";
+pub(super) const TCP_P50: &str = "TCP request/response p50, µs";
+pub(super) const TCP_P99: &str = "TCP request/response p99, µs";
+pub(super) const UDP_P50: &str = "UDP request/response p50, µs";
+pub(super) const UDP_P99: &str = "UDP request/response p99, µs";
+pub(super) const WEB: &str = "web requests, 1000/s";
+pub(super) const CONNECTIONS: &str = "TCP connections, 1000/s";
+pub(super) const DROPPED_1: &str = "cycles a packet that a rule drops, 1 flow";
+pub(super) const DROPPED_128: &str = "cycles a packet that a rule drops, 128 flows";
+pub(super) const DROPPED_8192: &str = "cycles a packet that a rule drops, 8192 flows";
+
+/// One ratio that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) metric: &'static str,
+    pub(super) contender: Contender,
+    pub(super) peer: Contender,
+    pub(super) bound: Bound,
+}
+
+/// What a ratio must be, in the median over the rounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// Everything that is asked.
+pub(super) const ALL: [Asked; 21] = [
+    at_least(4.0, SMALL_PACKETS, Xdp, Bridge),
+    at_least(0.85, SMALL_PACKETS, Xdp, BareXdp),
+    at_least(1.5, SMALL_PACKETS, Tcx, Bridge),
+    at_least(1.3, SMALL_PACKETS, XdpSlow, Ovs),
+    at_least(1.3, SMALL_PACKETS, TcxSlow, Ovs),
+    at_least(1.0, ONE_STREAM, Tcx, Bridge),
+    at_least(1.0, EIGHT_STREAMS, Tcx, Bridge),
+    at_least(1.2, SMALL_UDP, Tcx, Bridge),
+    at_most(1.0, TCP_P50, Tcx, Bridge),
+    at_most(1.0, TCP_P99, Tcx, Bridge),
+    at_most(1.0, UDP_P50, Tcx, Bridge),
+    at_most(1.0, UDP_P99, Tcx, Bridge),
+    at_least(1.0, WEB, Tcx, Bridge),
+    at_least(0.9, CONNECTIONS, Tcx, Bridge),
+    at_least(0.9, CONNECTIONS, TcxRule, Bridge),
+    at_most(0.68, DROPPED_1, XdpHints, XdpSlow),
+    at_most(0.68, DROPPED_128, XdpHints, XdpSlow),
+    at_most(0.68, DROPPED_8192, XdpHints, XdpSlow),
+    at_most(0.5, DROPPED_1, XdpHints, Ovs),
+    at_most(0.5, DROPPED_128, XdpHints, Ovs),
+    at_most(0.5, DROPPED_8192, XdpHints, Ovs),
+];
+
+const fn at_least(ratio: f64, metric: &'static str, contender: Contender, peer: Contender) -> Asked {
+    Asked { metric, contender, peer, bound: Bound::AtLeast(ratio) }
+}
+
+const fn at_most(ratio: f64, metric: &'static str, contender: Contender, peer: Contender) -> Asked {
+    Asked { metric, contender, peer, bound: Bound::AtMost(ratio) }
+}
+
+impl Asked {
+    /// Whose ratio to whom.
+    pub(super) fn name(&self) -> String {
+        format!("{} / {}", self.contender.name(), self.peer.name())
+    }
+
+    /// The verdict in words; `None` stands for what was not measured in any round.
+    pub(super) fn verdict(&self, measured: Option<Spread>) -> &'static str {
+        match measured {
+            None => "not measured",
+            Some(ratio) if self.bound.holds(ratio.median) => "holds",
+            Some(_) => "does not hold",
+        }
+    }
+}
+
+impl Bound {
+    fn holds(self, ratio: f64) -> bool {
+        match self {
+            Bound::AtLeast(least) => ratio >= least,
+            Bound::AtMost(most) => ratio <= most,
+        }
+    }
+
+    /// As tables have it.
+    pub(super) fn text(self) -> String {
+        match self {
+            Bound::AtLeast(least) => format!("≥ {least:.2}"),
+            Bound::AtMost(most) => format!("≤ {most:.2}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Benchmark;
+    use super::*;
+
+    #[test]
+    fn a_bound_is_held_by_the_median_and_by_equality() {
+        let spread = |median| Some(Spread { median, least: 0.1, most: 9.0 });
+        let (rate, latency) = (at_least(1.5, ONE_STREAM, Tcx, Bridge), at_most(1.0, TCP_P50, Tcx, Bridge));
+        let verdicts = |asked: Asked| [1.0, 1.5, 2.0].map(|median| asked.verdict(spread(median)));
+        assert_eq!(verdicts(rate), ["does not hold", "holds", "holds"]);
+        assert_eq!(verdicts(latency), ["holds", "does not hold", "does not hold"]);
+        assert_eq!(rate.verdict(None), "not measured");
+    }
+
+    #[test]
+    fn both_sides_of_every_ratio_take_part_in_one_benchmark() {
+        for asked in ALL {
+            let meet = |benchmark: Benchmark| {
+                let all = benchmark.contenders();
+                all.contains(&asked.contender) && all.contains(&asked.peer)
+            };
+            assert!(Benchmark::ALL.into_iter().any(meet), "{}", asked.name());
+        }
+    }
+}

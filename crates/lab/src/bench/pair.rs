@@ -1,0 +1,35 @@
+//! Two hosts, one switch between them.
+
+use super::Contender;
+use crate::Result;
+use crate::dut::{self, Dut};
+use crate::host::Host;
+use crate::lab::Lab;
+
+/// Two hosts and a contender, which has carried packets both ways.
+pub(super) struct Pair {
+    // In this order: the switch before what it is attached to.
+    pub(super) dut: Box<dyn Dut>,
+    hosts: Vec<Host>,
+    pub(super) lab: Lab,
+}
+
+impl Pair {
+    pub(super) fn new(contender: Contender) -> Result<Pair> {
+        let mut lab = Lab::new("bench")?;
+        let hosts = lab.hosts(2, contender.ports())?;
+        let mut dut = contender.start(&lab)?;
+        dut.add_ports(&dut::ports_of(&hosts))?;
+        dut::set_up_hosts(dut.as_ref(), &hosts)?;
+        if contender.has_rule() {
+            dut.add_rule(hosts[1].v4())?;
+        }
+        dut::wait_until_it_carries(&hosts[0], &hosts[1])?;
+        Ok(Pair { dut, hosts, lab })
+    }
+
+    /// Who sends and asks, and who receives and answers.
+    pub(super) fn ends(&self) -> (&Host, &Host) {
+        (&self.hosts[0], &self.hosts[1])
+    }
+}

@@ -1,0 +1,65 @@
+//! Programs and sockets of two hosts, one switch between them: streams, datagrams, requests, connections.
+
+use std::time::Duration;
+
+use super::pair::Pair;
+use super::{Contender, SENDER_CPU, Value, asked};
+use crate::measure::{connections, datagrams};
+use crate::programs::iperf::{Iperf, IperfServer};
+use crate::programs::web::WebServer;
+use crate::programs::wrk::WrkLoad;
+use crate::{LabError, Result};
+
+/// Of the page that is fetched: one segment with its headers.
+const PAGE_BYTES: usize = 1000;
+/// Connections at a time that pages are fetched over.
+const WEB_CONNECTIONS: u32 = 32;
+
+pub(super) fn one_stream(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    streams(contender, 1, asked::ONE_STREAM, duration)
+}
+
+pub(super) fn eight_streams(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    streams(contender, 8, asked::EIGHT_STREAMS, duration)
+}
+
+fn streams(contender: Contender, count: u32, metric: &'static str, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let (client, server) = pair.ends();
+    let _server = IperfServer::start(&pair.lab, server)?;
+    let report = Iperf::seconds(whole_seconds(duration)).streams(count).run(client, server)?;
+    Ok(vec![Value::new(metric, report.received_bits_per_second / 1e9)])
+}
+
+pub(super) fn small_udp(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let (from, to) = pair.ends();
+    let received = datagrams::measure(from, to, SENDER_CPU, duration)?;
+    Ok(vec![
+        Value::new(asked::SMALL_UDP, received.per_second / 1e6),
+        Value::new("of these datagrams arrived, %", received.share * 100.0),
+    ])
+}
+
+pub(super) fn web(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let (client, server) = pair.ends();
+    let _server = WebServer::start(&pair.lab, server, PAGE_BYTES)?;
+    let load = WrkLoad { connections: WEB_CONNECTIONS, seconds: whole_seconds(duration) };
+    let report = load.run(client, server)?;
+    if report.has_failures {
+        return Err(LabError::output("a wrk report with failures", format!("{report:?}")));
+    }
+    Ok(vec![Value::new(asked::WEB, report.requests_per_second / 1e3)])
+}
+
+pub(super) fn connections(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let (client, server) = pair.ends();
+    let rate = connections::set_up_per_second(client, server, duration)?;
+    Ok(vec![Value::new(asked::CONNECTIONS, rate / 1e3)])
+}
+
+fn whole_seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,191 @@
+//! Flows as users see and change them, and what the kernel must be told for them.
+
+use std::collections::BTreeSet;
+use std::sync::{MutexGuard, PoisonError};
+
+use forebay_control::eswitch::Offload;
+use forebay_control::flow::{
+    FlowEntry, FlowFlushReply, FlowList, FlowRuns, FlowTable, FlowsRefused, TagAction,
+};
+use forebay_control::{ApiError, MacAddr, PortId, Vid};
+use forebay_kernel::netlink::netdev_genl;
+use forebay_kernel::{FlowAction, FlowCount, FlowTag};
+use forebay_policy::Nanos;
+use forebay_wire::mac;
+
+use super::Control;
+use super::port::Port;
+use crate::flows::{Entry, FlowBook, FlowLimits, UserEntry};
+use crate::worker::Offer;
+
+impl Control {
+    pub(crate) fn flow_list(&self) -> FlowList {
+        let now = self.now();
+        let mut book = self.flow_book();
+        book.settle_all(now);
+        let in_kernel = book.entries().filter_map(|entry| self.show_flow(entry, now));
+        let in_user_space = book.user_entries().filter_map(|entry| self.show_user_flow(entry, now));
+        let mut flows: Vec<FlowEntry> = in_kernel.chain(in_user_space).collect();
+        drop(book);
+        flows.sort_by(|a, b| (&a.in_port, b.packets).cmp(&(&b.in_port, a.packets)));
+        FlowList { table: self.flow_table(), flows, rules: self.rule_list() }
+    }
+
+    pub(crate) fn flow_table(&self) -> FlowTable {
+        let book = self.flow_book();
+        let totals = book.totals();
+        FlowTable {
+            offload: self.offload,
+            entries: book.len(),
+            max_entries: book.limits().max_entries,
+            bytes: book.bytes(),
+            installed_flows: totals.installed,
+            refused: FlowsRefused {
+                over_share: totals.over_share,
+                over_rate: totals.over_rate,
+                table_full: totals.table_full,
+                no_slot: totals.no_slot,
+            },
+            invalidated_flows: totals.invalidated,
+            idle_flows: totals.idle,
+        }
+    }
+
+    pub(crate) fn flow_flush(&self) -> Result<FlowFlushReply, ApiError> {
+        self.generation()?;
+        Ok(FlowFlushReply { flushed: self.flow_book().flush() })
+    }
+
+    fn show_flow(&self, entry: &Entry, now: Nanos) -> Option<FlowEntry> {
+        let (action, tag) = match entry.verdict.action {
+            FlowAction::Output { port_id, tag, .. } => (self.output_text(port_id)?, tag),
+            FlowAction::Drop { .. } => ("drop".to_owned(), FlowTag::Keep),
+            FlowAction::Deeper { .. } => ("deeper".to_owned(), FlowTag::Keep),
+        };
+        let tag = match tag {
+            FlowTag::Keep => TagAction::Keep,
+            FlowTag::Remove => TagAction::Remove,
+            FlowTag::Set(vid) => TagAction::Set(Vid::new(vid)?),
+        };
+        let shown =
+            self.show_offer(&entry.offer, action, entry.carried, [entry.installed, entry.used], now)?;
+        Some(FlowEntry { tag, runs: FlowRuns::Kernel, ..shown })
+    }
+
+    fn show_user_flow(&self, entry: &UserEntry, now: Nanos) -> Option<FlowEntry> {
+        let action = match (entry.cannot.output, entry.offer.reason) {
+            (Some(port), _) => self.output_text(port.0)?,
+            (None, Some(_)) => "drop".to_owned(),
+            (None, None) => "flood".to_owned(),
+        };
+        let shown = self.show_offer(&entry.offer, action, entry.carried, [entry.decided, entry.used], now)?;
+        let reason = Some(entry.cannot.why.text().to_owned());
+        Some(FlowEntry { runs: FlowRuns::User, reason, ..shown })
+    }
+
+    fn output_text(&self, port_id: u16) -> Option<String> {
+        let port = self.ports.get(&PortId(port_id))?;
+        Some(format!("output:{}", port.spec.port_name()))
+    }
+
+    fn show_offer(
+        &self,
+        offer: &Offer,
+        action: String,
+        carried: FlowCount,
+        [decided, used]: [Nanos; 2],
+        now: Nanos,
+    ) -> Option<FlowEntry> {
+        let key = offer.key;
+        let seconds = |since: Nanos| Nanos(now.0.saturating_sub(since.0)).seconds().into();
+        Some(FlowEntry {
+            in_port: self.ports.get(&PortId(key.port_id()))?.spec.port_name().to_owned(),
+            vlan: key.tag().and_then(Vid::new),
+            src_mac: MacAddr(mac::to_bytes(key.src())),
+            dst_mac: MacAddr(mac::to_bytes(key.dst())),
+            deeper: offer.deeper.map(|(class, _)| self.rules.set.describe(class)),
+            action,
+            tag: TagAction::Keep,
+            runs: FlowRuns::User,
+            reason: offer.reason.map(|reason| reason.name().to_owned()),
+            rule: offer.rule,
+            packets: carried.packets,
+            bytes: carried.bytes,
+            age_seconds: seconds(decided),
+            idle_seconds: seconds(used),
+        })
+    }
+
+    /// Has the kernel follow flows, or not; those there are go.
+    pub(super) fn set_offload(&mut self, offload: Offload) {
+        if offload == self.offload {
+            return;
+        }
+        self.offload = offload;
+        // Odd while flows are followed.
+        let is_odd = self.switch_generation & 1 == 1;
+        self.switch_generation += if is_odd == (offload == Offload::On) { 2 } else { 1 };
+        self.publish();
+        self.flow_book().flush();
+        tracing::info!(%offload, "the fast path was switched");
+    }
+
+    pub(super) fn set_flow_limits(&self, limits: FlowLimits) {
+        self.flow_book().set_limits(limits);
+    }
+
+    /// A thread that panicked while it held the lock has left counters that are still each in order.
+    pub(super) fn flow_book(&self) -> MutexGuard<'_, FlowBook> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        Nanos(self.shared.started.elapsed().as_nanos() as u64)
+    }
+
+    /// Looks whether captures have ended, of which nobody tells.
+    pub(super) fn look_at_captures(&mut self) {
+        let topology = self.shared.topology.load_full();
+        let is_other =
+            |port: &Port| topology.port(port.id).is_some_and(|entry| entry.is_captured != port.is_captured());
+        if self.ports.values().any(is_other) {
+            self.publish();
+        }
+    }
+
+    /// Netdevs may take frames of XDP programs that did not, or no more; `None`: any of them.
+    pub(super) fn follow_outputs(&mut self, changed: Option<BTreeSet<u32>>) {
+        let ids: Vec<PortId> = match changed {
+            Some(changed) => {
+                changed.iter().filter_map(|ifindex| self.ids_by_ifindex.get(ifindex)).copied().collect()
+            }
+            None => self.ports.keys().copied().collect(),
+        };
+        let mut is_other = false;
+        for id in ids.into_iter().filter(|id| self.ports.contains_key(id)).collect::<Vec<_>>() {
+            is_other |= self.look_at_output(id);
+        }
+        if is_other {
+            self.publish();
+        }
+    }
+
+    /// Asks the netdev of a port whether it takes frames of XDP programs; says whether that has changed.
+    pub(super) fn look_at_output(&mut self, id: PortId) -> bool {
+        let port = &self.ports[&id];
+        let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
+        let takes = ifindex
+            .filter(|ifindex| netdev_genl::xdp_features(*ifindex).is_ok_and(|features| features.ndo_xmit));
+        if takes == port.takes_frames {
+            return false;
+        }
+        if takes.is_none() {
+            self.port_mut(id).takes_frames = None;
+            self.publish();
+        }
+        // A driver may say that it does and refuse.
+        let entered = self.datapath.set_output(id.0, takes);
+        self.port_mut(id).takes_frames = takes.filter(|_| entered.is_ok());
+        true
+    }
+}

@@ -1,0 +1,236 @@
+//! Handing a switch over from one process to the next: what is saved, and how it is taken up again.
+//!
+//! The kernel goes on following flows while there is no daemon, because programs, links and tables are pinned. What the
+//! next daemon needs besides is in a file: ports with their ids and counters, rules, stations. It is written when
+//! something was asked for, and once a second; so a killed daemon loses at most a second of what it counted itself. What
+//! the kernel counted by flows is never lost.
+//!
+//! The rule it keeps: a flow goes on only if all it relied upon is as it was. A port whose netdev is another, or has another
+//! MTU, has another generation afterwards; so has the switch if there are rules.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_control::port::PortSpec;
+use forebay_control::rule::RuleAdd;
+use forebay_control::{PortCounters, PortId};
+use forebay_kernel::FlowAction;
+use serde::{Deserialize, Serialize};
+
+use super::Control;
+use super::port::Port;
+use crate::topology::PortEntry;
+
+/// Counts up when the file says something else than before.
+const FORMAT: u32 = 1;
+
+/// What one process leaves to the next.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    format: u32,
+    next_port: u32,
+    pub(super) ports: Vec<SavedPort>,
+    pub(super) next_rule: u64,
+    pub(super) rules: Vec<(u64, RuleAdd)>,
+    pub(super) stations: Vec<SavedStation>,
+    /// Of ports that are deleted.
+    retired: PortCounters,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SavedPort {
+    pub(super) id: PortId,
+    pub(super) spec: PortSpec,
+    seen: Option<Seen>,
+    counters: PortCounters,
+}
+
+/// What flows from and to a port relied upon, besides what its specification says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    ifindex: u32,
+    mtu: u32,
+    is_xdp: bool,
+    takes_frames: bool,
+}
+
+impl Seen {
+    fn of(entry: &PortEntry) -> Option<Self> {
+        let PortEntry { mtu, is_xdp, takes_frames, .. } = *entry;
+        Some(Self { ifindex: entry.ifindex?, mtu, is_xdp, takes_frames })
+    }
+}
+
+/// A station, where it is, whether it was put there, and for how many seconds it was silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedStation {
+    pub(super) vid: u16,
+    pub(super) mac: u64,
+    pub(super) port: u16,
+    pub(super) is_static: bool,
+    pub(super) silent_s: u32,
+}
+
+impl Saved {
+    /// What is in the file, if it is one that this version wrote.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let saved: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (saved.format == FORMAT).then_some(saved)
+    }
+
+    /// In one step: whoever reads finds the old or the new one.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let beside = PathBuf::from(beside);
+        fs::write(&beside, serde_json::to_vec(self)?)?;
+        fs::rename(beside, path)
+    }
+}
+
+impl Control {
+    /// Saves all that another process needs to go on, if one is to.
+    pub(crate) fn save(&mut self) {
+        let Some(path) = self.saved_in.clone() else { return };
+        let now = self.now();
+        let (marks, carried) = {
+            let mut book = self.flow_book();
+            book.settle_all(now);
+            (book.marks(), self.ports.keys().map(|id| (*id, book.counters(*id))).collect::<Vec<_>>())
+        };
+        let saved = Saved {
+            format: FORMAT,
+            next_port: self.next_id,
+            ports: carried.iter().map(|(id, carried)| self.saved_port(*id, *carried)).collect(),
+            next_rule: self.rules.next_id(),
+            rules: self.rules.asked(),
+            stations: self.saved_stations(),
+            retired: self.retired.counters(),
+        };
+        match saved.write(&path) {
+            Ok(()) => self.flow_book().note_settled(&marks),
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "what another daemon needs could not be saved");
+            }
+        }
+    }
+
+    fn saved_port(&self, id: PortId, carried: PortCounters) -> SavedPort {
+        let port = &self.ports[&id];
+        let counted = super::port::Counted { carried, ..self.counted(port) };
+        SavedPort { id, spec: port.spec.clone(), seen: Seen::of(&port.entry()), counters: counted.counters() }
+    }
+
+    fn saved_stations(&self) -> Vec<SavedStation> {
+        let now_s = self.shared.now_s();
+        let station = |entry: crate::fdb::Entry| SavedStation {
+            vid: entry.vid,
+            mac: entry.mac,
+            port: entry.port,
+            is_static: entry.is_static,
+            silent_s: now_s.saturating_sub(entry.seen_s),
+        };
+        self.shared.fdb.entries().map(station).collect()
+    }
+
+    /// From now on saves in this file, and takes up what was saved there. Flows go on if the tables could be adopted;
+    /// otherwise they are decided anew.
+    pub(crate) fn take_over(&mut self, saved_in: PathBuf, saved: Option<Saved>) {
+        self.saved_in = Some(saved_in);
+        if let Some(saved) = saved {
+            self.adopt(saved);
+        }
+        if let Some(pins) = self.datapath.pins() {
+            pins.forget_links_but(|id| self.ports.contains_key(&PortId(id)));
+        }
+        self.save();
+    }
+
+    fn adopt(&mut self, saved: Saved) {
+        let (now, now_s) = (self.now(), self.shared.now_s());
+        self.flow_book().adopt(now);
+        self.next_id = saved.next_port % self.max_ports;
+        self.retired.base = saved.retired;
+        // Until all is as it was, nothing counts as changed.
+        self.is_adopting = true;
+        let ports = saved.ports.iter().map(|port| (port.id, port.spec.clone())).collect();
+        self.adopt_ports(ports);
+        for station in &saved.stations {
+            self.adopt_station(station, now_s);
+        }
+        self.learn_from_flows(saved.rules.is_empty(), now_s);
+        for port in &saved.ports {
+            if let Some(adopted) = self.ports.get_mut(&port.id) {
+                adopted.base = port.counters;
+            }
+        }
+        self.is_adopting = false;
+        self.change_what_is_other(&saved.ports);
+        self.adopt_rules(saved.next_rule, saved.rules);
+        self.publish();
+        let flows = self.flow_book().len();
+        tracing::info!(ports = self.ports.len(), flows, "took over what an earlier daemon left");
+    }
+
+    /// Stations that were learned after the file was written: flows know where they are. What a rule sends to a port
+    /// is not behind it.
+    fn learn_from_flows(&self, with_destinations: bool, now_s: u32) {
+        let fdb = &self.shared.fdb;
+        let learn = |vid, mac, port| {
+            if fdb.lookup(vid, mac, now_s).is_none() && self.ports.contains_key(&PortId(port)) {
+                fdb.learn(vid, mac, port, now_s);
+            }
+        };
+        let book = self.flow_book();
+        let holding =
+            book.entries().filter(|entry| entry.verdict.holds(entry.offer.key, &self.shared.generations));
+        for entry in holding {
+            let (vid, key) = (entry.offer.vid, entry.offer.key);
+            learn(vid, key.src(), key.port_id());
+            if let (true, FlowAction::Output { port_id, .. }) = (with_destinations, entry.verdict.action) {
+                learn(vid, key.dst(), port_id);
+            }
+        }
+    }
+
+    fn adopt_station(&self, station: &SavedStation, now_s: u32) {
+        let SavedStation { vid, mac, port, is_static, silent_s } = *station;
+        if !self.ports.contains_key(&PortId(port)) {
+            return;
+        }
+        if is_static {
+            let _ = self.shared.fdb.add_static(vid, mac, port, now_s);
+        } else {
+            // The switch's clock begins anew: as if it had just been heard, where it was silent before that.
+            self.shared.fdb.learn(vid, mac, port, now_s.saturating_sub(silent_s));
+        }
+    }
+
+    /// Counts up the generations of ports that are not what flows relied upon.
+    fn change_what_is_other(&self, saved: &[SavedPort]) {
+        let generations = &self.shared.generations;
+        for port in saved {
+            let now = self.ports.get(&port.id).map(Port::entry).and_then(|entry| Seen::of(&entry));
+            if now.is_none() || now != port.seen {
+                generations.set_port(port.id.0, generations.of_port(port.id.0) + 1);
+            }
+        }
+    }
+
+    /// The process ends, and what it has attached stays.
+    pub(crate) fn leave(&mut self) {
+        self.save();
+        self.left = true;
+    }
+
+    /// Nobody is to go on with what is here.
+    pub(super) fn forget_saved(&mut self) {
+        if let Some(path) = self.saved_in.take() {
+            let _ = fs::remove_file(path);
+        }
+        if let Some(pins) = self.datapath.pins() {
+            pins.remove();
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The book of a table that an earlier process wrote, and what is noted for the next one.
+
+use forebay_control::DropReason;
+use forebay_kernel::{AdoptedFlow, FlowCount, FlowNumber};
+use forebay_policy::Nanos;
+
+use super::{Entry, FlowBook};
+use crate::worker::Offer;
+
+impl FlowBook {
+    /// Takes up the flows that an earlier process left.
+    pub(crate) fn adopt(&mut self, now: Nanos) {
+        for AdoptedFlow { number, key, verdict, note } in self.table.adopt() {
+            let (vid, reason) = read_note(note);
+            let offer = Offer {
+                key,
+                repeat: Ok(verdict),
+                vid,
+                reason,
+                carried: FlowCount::default(),
+                rule: None,
+                deeper: None,
+            };
+            let settled = self.table.settled(number);
+            let entry = Entry { offer, verdict, installed: now, used: now, carried: settled, settled };
+            self.entries.insert(number, entry);
+            self.port(key.port_id()).entries += 1;
+        }
+    }
+
+    /// How far each flow's counters have become its ports'.
+    pub(crate) fn marks(&self) -> Vec<(FlowNumber, FlowCount)> {
+        self.entries.iter().chain(&self.leaving).map(|(number, entry)| (*number, entry.settled)).collect()
+    }
+
+    /// Notes that what is marked has been saved.
+    pub(crate) fn note_settled(&self, marks: &[(FlowNumber, FlowCount)]) {
+        for (number, count) in marks.iter().filter(|(number, _)| self.holds(number)) {
+            self.table.note_settled(*number, *count);
+        }
+    }
+
+    fn holds(&self, number: &FlowNumber) -> bool {
+        self.entries.contains_key(number) || self.leaving.contains_key(number)
+    }
+}
+
+/// What a flow's place does not say: the VLAN, and the reason of a drop.
+pub(super) fn note_of(offer: &Offer) -> u32 {
+    let reason = offer.reason.map_or(0, |reason| reason.index() as u32 + 1);
+    u32::from(offer.vid) | reason << 16
+}
+
+fn read_note(note: u32) -> (u16, Option<DropReason>) {
+    let reason = (note >> 16).checked_sub(1).and_then(|index| DropReason::ALL.get(index as usize));
+    (note as u16, reason.copied())
+}

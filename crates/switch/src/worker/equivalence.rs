@@ -1,0 +1,268 @@
+//! Three answers to the same packets: that of a plain model, of a worker, and of the kernel program.
+//!
+//! Random ports, VLANs, rules and packets out of so few values that they meet. Each packet comes to the kernel program
+//! first; what that leaves goes to the worker, whose offer is put in, and to the kernel program once more. All who say
+//! where a packet goes must say the same, byte by byte; and who was told must know.
+//!
+//! `FOREBAY_EQUIVALENCE_PACKETS` says how many packets, `FOREBAY_EQUIVALENCE_SEED` which.
+
+mod oracle;
+mod packets;
+mod product;
+mod random;
+mod world;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forebay_flow::{Fields, Network};
+use forebay_kernel::netlink::PrivateNetns;
+use forebay_kernel::{FlowAction, FlowKey};
+
+use oracle::{Copies, Oracle};
+use packets::Packet;
+use product::{MAX_PORTS, Product};
+use random::Random;
+
+/// Without a word about it; a second or two in a debug build.
+const PACKETS: u64 = 50_000;
+/// After so many everything is another.
+const WORLD: u64 = 2000;
+/// After so many, one thing.
+const CHANGE: u64 = 200;
+/// Packets that come again and again; each twentieth is another.
+const KNOWN: usize = 40;
+
+/// `XDP_*`, include/uapi/linux/bpf.h.
+const DROP: i32 = 1;
+const PASS: i32 = 2;
+const REDIRECT: i32 = 4;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+#[test]
+fn kernel_and_user_space_send_every_packet_where_a_plain_model_does() {
+    let packets = number("FOREBAY_EQUIVALENCE_PACKETS").unwrap_or(PACKETS);
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+    let seed = number("FOREBAY_EQUIVALENCE_SEED").unwrap_or(clock);
+    println!("seed {seed}, {packets} packets");
+    match PrivateNetns::new("fb-test") {
+        Ok(netns) => {
+            let tally = netns.run(move || Run::new(seed).run(packets));
+            println!("{tally:?}");
+            let followed = tally.followed + tally.told;
+            assert!(followed * 5 > packets, "few packets were followed: {tally:?}");
+        }
+        Err(error) if error.errno() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
+            println!("SKIP: no CAP_SYS_ADMIN to make a network namespace");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// How packets fared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// By the kernel: at first sight, and once it was told.
+    followed: u64,
+    told: u64,
+    dropped: u64,
+    deeper: u64,
+}
+
+/// Which packet it was, for those who look why.
+#[derive(Clone, Copy)]
+struct About<'a> {
+    seed: u64,
+    number: u64,
+    input: u16,
+    packet: &'a Packet,
+}
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, number, input, packet } = self;
+        write!(f, "seed {seed}, packet {number} at port {input}: {packet:?}")
+    }
+}
+
+struct Run {
+    seed: u64,
+    random: Random,
+    oracle: Oracle,
+    product: Product,
+    tally: Tally,
+}
+
+/// What the kernel did with a packet: `None`, nothing.
+type Followed = Option<Copies>;
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let oracle = Oracle { ports: Vec::new(), rules: Vec::new(), stations: HashMap::new() };
+        Self { seed, random: Random(seed), oracle, product: Product::new(), tally: Tally::default() }
+    }
+
+    fn run(mut self, packets: u64) -> Tally {
+        let mut recent: Vec<(u16, Packet)> = Vec::new();
+        for number in 0..packets {
+            if number % WORLD == 0 {
+                recent.clear();
+                self.another_world();
+            } else if number % CHANGE == 0 {
+                self.change();
+            }
+            let input = self.random.below(self.oracle.ports.len()) as u16;
+            let (input, packet) = if recent.len() > KNOWN && !self.random.once_in(20) {
+                recent[self.random.below(recent.len())].clone()
+            } else {
+                recent.push((input, packets::packet(&mut self.random)));
+                recent[recent.len() - 1].clone()
+            };
+            // Nothing comes in where the netdev is down.
+            if self.oracle.ports[usize::from(input)].is_up {
+                self.compare(number, input, &packet);
+            }
+        }
+        self.tally
+    }
+
+    fn another_world(&mut self) {
+        let count = 2 + self.random.below(usize::from(MAX_PORTS) - 1);
+        self.oracle.ports = (0..count).map(|_| world::port(&mut self.random)).collect();
+        self.forget_stations();
+        self.other_rules();
+    }
+
+    fn other_rules(&mut self) {
+        let (rules, set) = world::rules(&mut self.random, self.oracle.ports.len() as u16);
+        self.oracle.rules = rules;
+        self.product.set_rules(set, &self.oracle.ports);
+    }
+
+    fn forget_stations(&mut self) {
+        self.oracle.stations.clear();
+        self.product.forget_stations();
+    }
+
+    fn change(&mut self) {
+        match self.random.below(5) {
+            0 => self.other_rules(),
+            1 => self.forget_stations(),
+            _ => {
+                let port = self.random.below(self.oracle.ports.len());
+                self.oracle.ports[port] = world::port(&mut self.random);
+                self.product.set_ports(&self.oracle.ports);
+            }
+        }
+    }
+
+    fn compare(&mut self, number: u64, input: u16, packet: &Packet) {
+        let about = About { seed: self.seed, number, input, packet };
+        let stations = self.oracle.stations.clone();
+        let wanted = self.oracle.decide(packet, input);
+        if let Some(copies) = self.kernel(input, packet, &about) {
+            self.check(&copies, &wanted, "the kernel", &about);
+            assert_eq!(self.oracle.stations, stations, "the kernel followed, and there was news, {about}");
+            self.tally.followed += 1;
+            return;
+        }
+        let (copies, offer) = self.product.decide(input, &packet.bytes);
+        if self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished {
+            // It has finished the checksum; the addresses alone can be compared.
+            let headers = |copies: &Copies| -> Copies {
+                copies.iter().map(|(port, bytes)| (*port, bytes[..18].to_vec())).collect()
+            };
+            self.check(&headers(&copies), &headers(&wanted), "the worker", &about);
+        } else {
+            self.check(&copies, &wanted, "the worker", &about);
+        }
+        let followed = self.kernel(input, packet, &about);
+        let must = offer.is_some_and(|offer| {
+            let fits = offer.repeat.is_ok_and(|verdict| packet.bytes.len() <= verdict.max_length.into());
+            let leaves = self.oracle.ports[usize::from(input)].leaves_checksums;
+            fits && !(leaves && packet.looks_unfinished) && !(offer.deeper.is_some() && packet.is_extended)
+        });
+        assert_eq!(
+            followed.is_some(),
+            must,
+            "whether the kernel followed once it was told {offer:?}, {about}"
+        );
+        if let Some(copies) = followed {
+            self.check(&copies, &wanted, "the kernel once it was told", &about);
+            self.tally.told += 1;
+        }
+    }
+
+    fn check(&self, copies: &Copies, wanted: &Copies, who: &str, about: &About<'_>) {
+        let Oracle { ports, rules, stations } = &self.oracle;
+        let shown = |copies: &Copies| {
+            let shown = copies.iter().map(|(port, bytes)| format!("{port}: {}", packets::hex(bytes)));
+            shown.collect::<Vec<_>>()
+        };
+        assert!(
+            copies == wanted,
+            "{who} said {:?}, and not {:?} (the worker: {:?}), {about}\n{ports:?}\n{rules:#?}\n{stations:x?}",
+            shown(copies),
+            shown(wanted),
+            self.product.verdict()
+        );
+    }
+
+    /// What the kernel does: where it goes is what the flow says whose counter moved, and how is what came out.
+    fn kernel(&mut self, input: u16, packet: &Packet, about: &About<'_>) -> Followed {
+        let key = self.key(input, packet);
+        let before = key.and_then(|key| self.product.flow(key)).map(|(_, count)| count);
+        let tried = self.product.run(input, &packet.bytes);
+        let (verdict, out) = (tried.verdict, tried.packet.to_vec());
+        let after = key.and_then(|key| self.product.flow(key));
+        if verdict == PASS {
+            assert_eq!(after.map(|(_, count)| count), before, "let pass, and counted, {about}");
+            assert_eq!(out, packet.bytes, "let pass, and changed, {about}");
+            return None;
+        }
+        let (flow, [packets, bytes]) = after.unwrap_or_else(|| panic!("followed no flow, {about}"));
+        let [packets_before, bytes_before] = before.expect("it was there");
+        let moved = [packets - packets_before, bytes - bytes_before];
+        assert_eq!(moved, [1, packet.bytes.len() as u64], "not this flow's counters moved, {about}");
+        match (verdict, flow.action) {
+            (REDIRECT, FlowAction::Output { port_id, .. }) => {
+                self.check_length(port_id, packet, about);
+                Some(vec![(port_id, out)])
+            }
+            (DROP, FlowAction::Drop { .. }) => {
+                self.tally.dropped += 1;
+                Some(Vec::new())
+            }
+            other => panic!("{other:?}, {about}"),
+        }
+    }
+
+    fn check_length(&self, output: u16, packet: &Packet, about: &About<'_>) {
+        let tag = if packet.tci.is_some() { 4 } else { 0 };
+        let longest = self.oracle.ports[usize::from(output)].mtu + 14 + tag;
+        assert!(packet.bytes.len() <= longest, "longer than the output sends, {about}");
+    }
+
+    /// The key of the flow that packets like this one follow.
+    fn key(&mut self, input: u16, packet: &Packet) -> Option<FlowKey> {
+        let outer = FlowKey::new(input, packet.tci.map(|tci| tci & 0xfff), packet.src, packet.dst);
+        let (flow, _) = self.product.flow(outer)?;
+        if !matches!(flow.action, FlowAction::Deeper { .. }) {
+            return Some(outer);
+        }
+        self.tally.deeper += 1;
+        let network = packet.ip.map(|ip| match (ip.src, ip.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Network::v4(src, dst, ip.proto, ip.ports),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Network::v6(src, dst, ip.proto, ip.ports),
+            _ => unreachable!("both are of one version"),
+        });
+        let (ethertype, vlan) = (packet.ethertype, 0);
+        let fields = Fields { in_port: 0, vlan, src_mac: 0, dst_mac: 0, ethertype, network };
+        Some(outer.deeper(self.product.rules().classes().of(&fields)))
+    }
+}

@@ -1,0 +1,258 @@
+//! The product without sockets: a worker that is handed its packets, and the kernel program that follows its offers.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use forebay_control::PortId;
+use forebay_kernel::netlink::link;
+use forebay_kernel::trial::{Trial, Tried};
+use forebay_kernel::{
+    Bank, ClassTable, Datapath, DatapathOptions, FlowKey, FlowNumber, FlowTable, FlowVerdict, PortConfig,
+    XdpProgram, XdpVariant,
+};
+use forebay_policy::Nanos;
+use forebay_pool::{Arena, Frame, FrameSize, Segment};
+use forebay_xsk::{TagEdit, Transmitter};
+use rtrb::{Consumer, RingBuffer};
+
+use super::oracle::{Copies, Port};
+use super::world;
+use crate::attention::Attention;
+use crate::counters::WorkerCell;
+use crate::fdb::{Fdb, Flush, Limits};
+use crate::flood::FloodLimit;
+use crate::rules::RuleSet;
+use crate::shared::Shared;
+use crate::topology::Topology;
+use crate::worker::below::Below;
+use crate::worker::decide::Verdict;
+use crate::worker::receive::Stretch;
+use crate::worker::{Member, Offer, Offers, RulingCache, Worker};
+
+pub(super) const MAX_PORTS: u16 = 8;
+/// So many flows are in the table before all are taken out.
+const MAX_FLOWS: usize = 1000;
+const HEADROOM: u16 = 256;
+/// Longer than a worker remembers what it offered.
+const STEP: Nanos = Nanos(200_000_000);
+
+pub(super) struct Product {
+    worker: Worker,
+    offers: Consumer<Offer>,
+    arena: Arena,
+    frame: Option<Frame>,
+    shared: Arc<Shared>,
+    now: Nanos,
+    datapath: Datapath,
+    classes: ClassTable,
+    table: FlowTable,
+    flows: HashMap<FlowKey, (FlowNumber, FlowVerdict)>,
+    switch_generation: u64,
+    rules: Arc<RuleSet>,
+    netdevs: Vec<u32>,
+    program: XdpProgram,
+    trial: Trial,
+}
+
+fn netdevs() -> Vec<u32> {
+    let name = |number| format!("p{number}");
+    for number in 0..=MAX_PORTS {
+        link::create_veth(&name(number), &format!("q{number}"), None, 1, 1500).expect("a veth pair");
+        link::set_up(link::by_name(&name(number)).expect("it was made").ifindex, true).expect("it can be up");
+    }
+    (0..=MAX_PORTS).map(|number| link::by_name(&name(number)).expect("it was made").ifindex).collect()
+}
+
+impl Product {
+    /// In a namespace of its own.
+    pub(super) fn new() -> Self {
+        let netdevs = netdevs();
+        let options = DatapathOptions {
+            max_ports: MAX_PORTS.into(),
+            queues: 1,
+            frame_payload: 1792,
+            max_flows: 4 * MAX_FLOWS as u32,
+            collector_rx: netdevs[usize::from(MAX_PORTS)],
+        };
+        let datapath = Datapath::load(&options, None).expect("the programs load");
+        let limits = Limits { total: 4096, per_port: 4096, ageing_s: u32::MAX };
+        let shared = Arc::new(Shared {
+            topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
+            layouts: Arc::default(),
+            fdb: Fdb::new(limits, [1, 2]).telling(Arc::clone(datapath.generations())),
+            generations: Arc::clone(datapath.generations()),
+            flood: FloodLimit::new(0, 0),
+            workers: [WorkerCell::default()].into(),
+            attention: Attention::new().expect("an eventfd"),
+            max_ports: MAX_PORTS.into(),
+            join_segments: false,
+            started: Instant::now(),
+        });
+        let (producer, consumer) = RingBuffer::new(16);
+        let offers = Offers::new(producer, Arc::new(Attention::new().expect("an eventfd")));
+        let transmitter = Transmitter::open(None).expect("a packet socket");
+        let (worker, _) =
+            Worker::new(0, Arc::clone(&shared), 1, transmitter, RulingCache::new([1, 2]), offers)
+                .expect("a worker");
+        let (arena, mut frames) = Arena::new(NonZeroU32::MIN, FrameSize::B2048).expect("memory");
+        Self {
+            worker,
+            offers: consumer,
+            arena,
+            frame: frames.pop(),
+            shared,
+            now: STEP,
+            classes: datapath.class_table().expect("classes"),
+            table: datapath.flow_table().expect("a table"),
+            flows: HashMap::new(),
+            switch_generation: 1,
+            rules: Arc::default(),
+            program: datapath.xdp_program(netdevs[0], XdpVariant::Plain).expect("a program"),
+            trial: Trial::default(),
+            datapath,
+            netdevs,
+        }
+    }
+
+    /// Shows worker and kernel the ports as they are now, as `Control::publish` does.
+    pub(super) fn set_ports(&mut self, ports: &[Port]) {
+        for (id, port) in (0..).zip(ports) {
+            let ifindex = self.netdevs[usize::from(id)];
+            let leaves_checksums = port.leaves_checksums;
+            let config = PortConfig { port_id: id, queue: 0, bank: Bank::Collector(0), leaves_checksums };
+            self.datapath.set_port(ifindex, config).expect("room for a port");
+            self.datapath.set_output(id, Some(ifindex)).expect("an output");
+            let flood = self.shared.flood.port_bucket();
+            let cells = world::entry(id, port, ifindex).cells;
+            self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, tap: None }));
+        }
+        let entry = |(id, port): (u16, &Port)| world::entry(id, port, self.netdevs[usize::from(id)]);
+        let mut topology = Topology::new((0..).zip(ports).map(entry));
+        let changed = topology.succeed(&self.shared.topology.load(), &self.shared.generations);
+        topology.set_rules(Arc::clone(&self.rules), self.switch_generation);
+        self.shared.topology.store(Arc::new(topology));
+        changed.into_iter().for_each(|(id, generation)| self.shared.generations.set_port(id.0, generation));
+        self.shared.generations.set_switch(self.switch_generation);
+    }
+
+    /// The rules change, and then the ports are shown; as `Control::change_rules` does it.
+    pub(super) fn set_rules(&mut self, rules: RuleSet, ports: &[Port]) {
+        self.switch_generation += 1;
+        self.shared.generations.set_switch(self.switch_generation);
+        self.classes.set(rules.classes()).expect("room for the classes");
+        self.rules = Arc::new(rules);
+        self.switch_generation += 1;
+        self.set_ports(ports);
+    }
+
+    /// Forgets all stations.
+    pub(super) fn forget_stations(&mut self) {
+        self.shared.fdb.flush(Flush { with_static: true, ..Flush::default() });
+    }
+
+    /// What the worker does with a packet, and whether the kernel was told how to do it.
+    pub(super) fn decide(&mut self, input: u16, bytes: &[u8]) -> (Copies, Option<Offer>) {
+        self.now = Nanos(self.now.0 + STEP.0);
+        let mut frame = self.frame.take().expect("it was put back");
+        let len = bytes.len() as u16;
+        self.arena.bytes_mut(&mut frame, HEADROOM, len).copy_from_slice(bytes);
+        let topology = self.shared.topology.load_full();
+        self.worker.burst.push(Segment { frame, offset: HEADROOM, len }, true);
+        self.worker.below.clear();
+        self.worker.below.push(Below::default());
+        self.worker.stretches.clear();
+        self.worker.stretches.push(Stretch { port: Some(PortId(input)), packets: 0..1 });
+        self.worker.classify(&self.arena, &topology);
+        self.worker.decide(&self.arena, &topology, self.now);
+        let copies = self.copies(&topology, input);
+        self.frame = self.worker.burst.drain().next();
+        (copies, self.take_offers())
+    }
+
+    /// The worker's last.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        self.worker.verdicts.first().copied()
+    }
+
+    /// Where `Worker::transmit` sends the packet.
+    fn copies(&self, topology: &Topology, input: u16) -> Copies {
+        let Ok(headers) = self.worker.classified[0] else { return Vec::new() };
+        let segment = &self.worker.burst.packet(0)[0];
+        let packet = self.arena.bytes(&segment.frame, segment.offset, segment.len);
+        let mut ports = match self.worker.verdicts[0] {
+            Verdict::Forward(port) => vec![port],
+            Verdict::Drop(_) | Verdict::Refused(..) => Vec::new(),
+            Verdict::Flood => {
+                let isolated = |id: PortId| topology.port(id).is_some_and(|port| port.isolated);
+                let mut members = topology.members(headers.vid).to_vec();
+                members.retain(|id| id.0 != input && !(isolated(*id) && isolated(PortId(input))));
+                members
+            }
+        };
+        ports.extend(self.worker.extras.iter().map(|(_, port)| *port));
+        ports.sort_unstable();
+        let up = ports.into_iter().filter_map(|id| topology.port(id)).filter(|port| port.ifindex.is_some());
+        up.map(|port| (port.id.0, edited(packet, headers.egress(&port.vlans)))).collect()
+    }
+
+    /// Puts in what the worker offers; returns the offer for the packet itself, if the kernel is to do it now.
+    fn take_offers(&mut self) -> Option<Offer> {
+        let mut last = None;
+        if self.flows.len() > MAX_FLOWS {
+            self.flows.drain().for_each(|(_, (number, _))| self.table.remove(number));
+        }
+        // No program runs now: there is no need to wait.
+        let left = self.table.take_left();
+        self.table.reclaim(&left);
+        while let Ok(offer) = self.offers.pop() {
+            let verdict =
+                offer.repeat.ok().filter(|verdict| verdict.holds(offer.key, &self.shared.generations));
+            last = verdict.filter(|verdict| self.install(offer.key, verdict)).map(|_| offer);
+        }
+        last
+    }
+
+    fn install(&mut self, key: FlowKey, verdict: &FlowVerdict) -> bool {
+        if let Some((number, before)) = self.flows.get(&key) {
+            if before == verdict {
+                return true;
+            }
+            self.table.remove(*number);
+        }
+        self.flows.remove(&key);
+        let Ok(number) = self.table.insert(key, verdict, 0) else { return false };
+        self.flows.insert(key, (number, *verdict));
+        true
+    }
+
+    /// Runs the kernel program over a packet.
+    pub(super) fn run(&mut self, input: u16, bytes: &[u8]) -> Tried<'_> {
+        let ifindex = self.netdevs[usize::from(input)];
+        self.trial.xdp(self.program.as_fd(), ifindex, 0, bytes).expect("a run")
+    }
+
+    /// The flow with this key: what it says, and what it carried.
+    pub(super) fn flow(&self, key: FlowKey) -> Option<(FlowVerdict, [u64; 2])> {
+        let (number, verdict) = self.flows.get(&key)?;
+        let count = self.table.count(*number);
+        Some((*verdict, [count.packets, count.bytes]))
+    }
+
+    pub(super) fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+}
+
+fn edited(packet: &[u8], edit: TagEdit) -> Vec<u8> {
+    let (addresses, rest) = packet.split_at(12);
+    match edit {
+        TagEdit::Keep => packet.to_vec(),
+        TagEdit::Push(tag) => [addresses, &tag, rest].concat(),
+        TagEdit::Replace(tag) => [addresses, &tag, &rest[4..]].concat(),
+        TagEdit::Pop => [addresses, &rest[4..]].concat(),
+    }
+}
