@@ -71,11 +71,18 @@ static __always_inline void order_loads(void)
 	}
 }
 
-/* Multiply-shift (Dietzfelbinger 1996): the upper bits count. */
+static __always_inline __u64 mix(__u64 hash)
+{
+	return (hash ^ hash >> 32) * settings.multipliers[4];
+}
+
+/* The upper bits count; crates/kernel/src/hash.rs says why it is not the sum alone. */
 static __always_inline __u64 hash_of(const struct flow_key *key)
 {
-	return key->words[0] * settings.multipliers[0] + key->words[1] * settings.multipliers[1] +
-	       key->words[2] * settings.multipliers[2] + key->words[3] * settings.multipliers[3];
+	return mix(mix(key->words[0] * settings.multipliers[0] +
+		       key->words[1] * settings.multipliers[1] +
+		       key->words[2] * settings.multipliers[2] +
+		       key->words[3] * settings.multipliers[3]));
 }
 
 static __always_inline __u32 first_bucket(__u64 hash)
@@ -85,7 +92,7 @@ static __always_inline __u32 first_bucket(__u64 hash)
 
 static __always_inline __u32 second_bucket(__u64 hash)
 {
-	return ((hash ^ hash >> 32) * settings.multipliers[4]) >> (64 - settings.bucket_bits);
+	return first_bucket(hash << settings.bucket_bits);
 }
 
 static __always_inline int is_for(const volatile struct flow *flow, const struct flow_key *key)

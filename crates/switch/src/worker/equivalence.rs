@@ -55,7 +55,7 @@ fn kernel_and_user_space_send_every_packet_where_a_plain_model_does() {
             let tally = netns.run(move || Run::new(seed).run(packets));
             println!("{tally:?}");
             let followed = tally.followed + tally.told;
-            assert!(followed * 5 > packets, "few packets were followed: {tally:?}");
+            assert!(followed * 20 > packets, "few packets were followed: {tally:?}");
         }
         Err(error) if error.errno() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             println!("SKIP: no CAP_SYS_ADMIN to make a network namespace");
