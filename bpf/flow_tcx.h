@@ -9,6 +9,7 @@
 #include "classes.h"
 #include "gso.h"
 
+#include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
 static __always_inline int has_tag(struct __sk_buff *skb)
@@ -60,6 +61,18 @@ static __always_inline __u32 wire_bytes(struct __sk_buff *skb, __u32 packets, __
 	return length + (packets - 1) * headers;
 }
 
+/*
+ * Hands the packet to the veth's other end, in another namespace, as if it had
+ * come through. The daemon does so where the packet is addressed to that end and
+ * nothing is in between that would have a say.
+ */
+static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex)
+{
+	skb->mark = 0;
+	bpf_skb_change_type(skb, PACKET_HOST);
+	return bpf_redirect_peer(ifindex, 0);
+}
+
 /* The verdict, or NOT_FOLLOWED. */
 static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 {
@@ -82,7 +95,7 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 		count(decision.flow, packets, bytes);
 		return TC_ACT_SHOT;
 	}
-	if (decision.action != FLOW_OUTPUT)
+	if (decision.action != FLOW_OUTPUT && decision.action != FLOW_DELIVER)
 		return NOT_FOLLOWED;
 	if (decision.tag == TAG_REMOVE)
 		failed = bpf_skb_vlan_pop(skb);
@@ -91,7 +104,8 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 	if (failed)
 		return TC_ACT_SHOT;
 	count(decision.flow, packets, bytes);
-	return bpf_redirect(decision.ifindex, 0);
+	return decision.action == FLOW_DELIVER ? deliver(skb, decision.ifindex) :
+						 bpf_redirect(decision.ifindex, 0);
 }
 
 #endif

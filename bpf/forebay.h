@@ -152,6 +152,7 @@ enum flow_action {
 	FLOW_OUTPUT,
 	FLOW_DROP,
 	FLOW_DEEPER, /* look again, with the classes that `vid` names */
+	FLOW_DELIVER, /* FLOW_OUTPUT, to the other end of a veth; only of tcx ports */
 };
 
 /* Classes that rules ask for; the others are 0. */

@@ -8,6 +8,7 @@ mod checksums;
 mod ends;
 mod equivalence;
 mod limits;
+mod peers;
 mod tags;
 
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub fn register(suite: &mut Suite) {
     checksums::register(suite);
     equivalence::register(suite);
     again::register(suite);
+    peers::register(suite);
 }
 
 /// Silent hosts on ports of a switch with its fast path, and frames by hand between them.

@@ -159,6 +159,9 @@ impl Default for FloodConfig {
 pub struct FlowsConfig {
     /// Whether they repeat any.
     pub offload: Offload,
+    /// Whether packets for a container go to its end of a veth at once, without passing the switch's end; can change only
+    /// with a restart.
+    pub redirect_peer: bool,
     /// Flows there may be in all, 1024 to 1048576; can change only with a restart.
     pub max_entries: u32,
     /// Seconds until a flow without traffic is taken out, 1 to 3600.
@@ -173,6 +176,7 @@ impl Default for FlowsConfig {
     fn default() -> Self {
         FlowsConfig {
             offload: Offload::On,
+            redirect_peer: true,
             max_entries: 65536,
             idle_seconds: 30,
             installs_per_second: 20_000,

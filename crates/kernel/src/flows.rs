@@ -138,6 +138,9 @@ pub enum FlowAction {
         ifindex: u32,
         /// With their tag as it shall be.
         tag: FlowTag,
+        /// At once to the other end of its netdev, a veth whose other end is in another network namespace and has the
+        /// packets' destination for its address; only of packets that come in by tcx.
+        to_peer: bool,
     },
     /// Nowhere.
     Drop {
@@ -255,7 +258,9 @@ impl FlowTable {
         write(flow, |flow| {
             flow.key.iter().zip(key.0).for_each(|(word, value)| word.store(value, Relaxed));
             let (action, port_id, ifindex) = match verdict.action {
-                FlowAction::Output { port_id, ifindex, .. } => (OUTPUT, port_id, ifindex),
+                FlowAction::Output { port_id, ifindex, to_peer, .. } => {
+                    (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex)
+                }
                 FlowAction::Drop { port_id } => (DROP, port_id, 0),
                 FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
             };
@@ -330,7 +335,9 @@ impl FlowTable {
             _ => FlowTag::Keep,
         };
         let action = match flow.action.load(Relaxed) {
-            OUTPUT => FlowAction::Output { port_id, ifindex, tag },
+            number @ (OUTPUT | DELIVER) => {
+                FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER }
+            }
             DEEPER => FlowAction::Deeper { classes: vid },
             _ => FlowAction::Drop { port_id },
         };
@@ -394,7 +401,7 @@ impl FlowTable {
     }
 
     fn is_used(&self, number: FlowNumber) -> bool {
-        matches!(self.flow(number).action.load(Relaxed), OUTPUT | DROP | DEEPER)
+        matches!(self.flow(number).action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER)
     }
 }
 
@@ -403,6 +410,7 @@ const NONE: u8 = 0;
 const OUTPUT: u8 = 1;
 const DROP: u8 = 2;
 const DEEPER: u8 = 3;
+const DELIVER: u8 = 4;
 /// The daemon's own: given up, and not yet free.
 const LEFT: u8 = 255;
 const TAG_KEEP: u8 = 0;

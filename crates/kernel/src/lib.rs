@@ -22,6 +22,7 @@ mod link;
 mod mapped;
 pub mod netlink;
 mod object;
+mod peer;
 mod pins;
 mod prefetch;
 pub mod probe;
@@ -45,5 +46,6 @@ pub use layout::{
 };
 pub use link::{NetdevLink, program_name};
 pub use object::{DatapathOptions, LICENCE};
+pub use peer::reachable_peer;
 pub use pins::Pins;
 pub use prefetch::prefetch;

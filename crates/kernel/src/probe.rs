@@ -16,7 +16,7 @@ mod conflicts;
 mod finding;
 mod kernel;
 mod privileges;
-mod programs;
+pub(crate) mod programs;
 mod system;
 
 #[cfg(test)]

@@ -94,6 +94,8 @@ pub(crate) struct Control {
     /// `None` once the switch has stopped.
     flow_keeper: Option<FlowKeeper>,
     offload: Offload,
+    /// Packets may skip the switch's end of a veth.
+    redirects_to_peers: bool,
     /// Odd while the kernel follows flows.
     switch_generation: u64,
     /// The file for whoever takes over.
@@ -141,6 +143,7 @@ impl Control {
             flows: flows.book,
             flow_keeper: Some(flows.keeper),
             offload: if generation_of_switch & 1 == 1 { Offload::On } else { Offload::Off },
+            redirects_to_peers: config.flows.redirect_peer,
             switch_generation: generation_of_switch.max(2),
             saved_in: None,
             is_adopting: false,

@@ -32,6 +32,8 @@ pub(crate) struct PortEntry {
     pub(crate) is_xdp: bool,
     /// XDP programs may send frames to it.
     pub(crate) takes_frames: bool,
+    /// The station at the other end of its veth, where packets for it can be put at once.
+    pub(crate) peer: Option<u64>,
     /// Somebody captures it: each packet must come to user space.
     pub(crate) is_captured: bool,
     /// That of what is above; [`Topology::succeed`] sets it.
@@ -47,6 +49,7 @@ impl PortEntry {
             && self.mtu == other.mtu
             && self.is_xdp == other.is_xdp
             && self.takes_frames == other.takes_frames
+            && self.peer == other.peer
             && self.is_captured == other.is_captured
     }
 
@@ -203,6 +206,7 @@ pub(crate) mod tests {
             latency: None,
             is_xdp: false,
             takes_frames: true,
+            peer: None,
             is_captured: false,
             generation: 0,
         }

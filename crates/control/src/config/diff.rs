@@ -123,6 +123,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("pool.frames", pool.frames != new_pool.frames),
         ("pool.frame_size", pool.frame_size != new_pool.frame_size),
         ("pool.rx_ring_depth", pool.rx_ring_depth != new_pool.rx_ring_depth),
+        ("flows.redirect_peer", old.flows.redirect_peer != new.flows.redirect_peer),
         ("flows.max_entries", old.flows.max_entries != new.flows.max_entries),
         ("metrics.listen", old.metrics.listen != new.metrics.listen),
     ];

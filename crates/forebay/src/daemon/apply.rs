@@ -43,7 +43,8 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     for key in &diff.needs_restart {
         tracing::warn!("{key} differs and stays as it was until forebay is restarted");
     }
-    let flows = FlowsConfig { max_entries: old.flows.max_entries, ..new.flows.clone() };
+    let FlowsConfig { redirect_peer, max_entries, .. } = old.flows;
+    let flows = FlowsConfig { redirect_peer, max_entries, ..new.flows.clone() };
     let mut applied = Config {
         flows,
         switch: old.switch.clone(),

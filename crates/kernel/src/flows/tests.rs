@@ -15,7 +15,7 @@ fn table(max_flows: u32) -> FlowTable {
 
 fn verdict() -> FlowVerdict {
     FlowVerdict {
-        action: FlowAction::Output { port_id: 2, ifindex: 9, tag: FlowTag::Set(7) },
+        action: FlowAction::Output { port_id: 2, ifindex: 9, tag: FlowTag::Set(7), to_peer: true },
         max_length: 1514,
         source: StationSlot(1),
         destination: StationSlot(2),

@@ -5,6 +5,7 @@ mod change;
 use std::ffi::CStr;
 
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg, IterableLinkAttrs, LinkAttrs, XdpAttrs};
+use netlink_bindings::tc::{self, Tcmsg};
 
 use super::error::NetlinkError;
 use super::socket;
@@ -16,6 +17,9 @@ pub const NAME_MAX_BYTES: usize = libc::IFNAMSIZ - 1;
 
 /// Leave the traffic counters out of answers: they are half of each (RTEXT_FILTER_SKIP_STATS, rtnetlink.h, 6.18).
 const EXT_MASK_SKIP_STATS: u32 = 1 << 3;
+
+/// Where classifiers hang that look at what leaves (TC_H_CLSACT with TC_H_MIN_EGRESS, pkt_sched.h, 6.18).
+const TC_H_EGRESS: u32 = 0xffff_fff3;
 
 /// A netdev as the kernel described it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -54,6 +58,8 @@ pub struct Link {
     pub num_tx_queues: u32,
     /// A device is behind it (PCI, virtio, USB): it isn't purely virtual.
     pub has_parent_device: bool,
+    /// A queueing discipline has a say about what leaves by it.
+    pub has_qdisc: bool,
 }
 
 /// An XDP program on a netdev.
@@ -99,6 +105,22 @@ pub fn by_index(ifindex: u32) -> Result<Link, NetlinkError> {
     let mut request = rt_link::Request::new().op_getlink_do(&header_of(ifindex));
     request.encode().push_ext_mask(EXT_MASK_SKIP_STATS);
     get(&request, &ifindex.to_string())
+}
+
+/// The netdev of this number in another network namespace, by that one's number in this one.
+pub fn in_netns(netnsid: i32, ifindex: u32) -> Result<Link, NetlinkError> {
+    let mut request = rt_link::Request::new().op_getlink_do(&header_of(ifindex));
+    request.encode().push_ext_mask(EXT_MASK_SKIP_STATS).push_target_netnsid(netnsid);
+    get(&request, &ifindex.to_string())
+}
+
+/// Whether tc's classifiers look at what leaves by the netdev.
+pub fn has_egress_classifiers(ifindex: u32) -> Result<bool, NetlinkError> {
+    let header = Tcmsg { ifindex: header_of(ifindex).ifi_index, parent: TC_H_EGRESS, ..Tcmsg::default() };
+    let mut found = false;
+    socket::exchange(&tc::Request::new().op_gettfilter_dump(&header), |_| found = true)
+        .map(|()| found)
+        .map_err(|error| error.of("look up the classifiers of", ifindex))
 }
 
 fn get(request: &rt_link::OpGetlinkDo<'_>, netdev: &str) -> Result<Link, NetlinkError> {
@@ -160,6 +182,7 @@ impl Link {
             LinkAttrs::NumRxQueues(queues) => self.num_rx_queues = queues,
             LinkAttrs::NumTxQueues(queues) => self.num_tx_queues = queues,
             LinkAttrs::ParentDevName(_) => self.has_parent_device = true,
+            LinkAttrs::Qdisc(name) => self.has_qdisc = name != c"noqueue",
             LinkAttrs::Xdp(xdp) => self.xdp = decode_xdp(xdp.filter_map(Result::ok)),
             _ => {}
         }

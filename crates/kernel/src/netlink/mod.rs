@@ -8,7 +8,7 @@
 //!   link ──┐                                   netlink-bindings: bytes of a message, generated from the
 //!   netdev ├─► socket::Exchange ─► kernel      kernel's own specifications
 //!   offload┘                                   netlink-sys: the socket
-//!   monitor ◄─────────── RTNLGRP_LINK
+//!   monitor ◄─────────── RTNLGRP_LINK, RTNLGRP_TC
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_bindings::rt_link::{IterableLinkAttrs, LinkAttrs, OpGetlinkDo};
+use netlink_bindings::tc::OpGetqdiscDo;
 use netlink_sys::{Socket, SocketAddr};
 
 use super::error::NetlinkError;
@@ -29,6 +30,11 @@ pub enum LinkEvent {
         name: String,
         /// It lives on in another namespace.
         moved: bool,
+    },
+    /// What has a say about packets that leave by it has changed: its queueing discipline, or there are classifiers.
+    Queueing {
+        /// Its number.
+        ifindex: u32,
     },
     /// Events were lost: the caller has to list all netdevs and compare.
     Overrun,
@@ -59,6 +65,7 @@ impl LinkMonitor {
         socket.set_non_blocking(true).map_err(at("make a socket non-blocking"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(at("bind a netlink socket"))?;
         socket.add_membership(libc::RTNLGRP_LINK).map_err(at("subscribe to netdev changes"))?;
+        socket.add_membership(libc::RTNLGRP_TC).map_err(at("subscribe to queueing disciplines"))?;
         Ok(LinkMonitor { socket, buffer: Vec::new(), waiting: VecDeque::new() })
     }
 
@@ -99,6 +106,10 @@ impl AsFd for LinkMonitor {
 }
 
 fn decode(message: &Message<'_>) -> Option<LinkEvent> {
+    if is_about_queueing(message.kind) {
+        let (header, _) = OpGetqdiscDo::decode_request(message.payload);
+        return u32::try_from(header.ifindex).ok().map(|ifindex| LinkEvent::Queueing { ifindex });
+    }
     let (header, attributes) = OpGetlinkDo::decode_request(message.payload);
     // A bridge tells of its ports on the same group: "deleted" then means "left the bridge".
     if i32::from(header.ifi_family) != libc::AF_UNSPEC || header.ifi_index <= 0 {
@@ -109,6 +120,12 @@ fn decode(message: &Message<'_>) -> Option<LinkEvent> {
         libc::RTM_DELLINK => Some(decode_deletion(header.ifi_index.unsigned_abs(), attributes)),
         _ => None,
     }
+}
+
+/// All of these begin with `struct tcmsg`.
+fn is_about_queueing(kind: u16) -> bool {
+    use libc::{RTM_DELQDISC, RTM_DELTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER};
+    matches!(kind, RTM_NEWQDISC | RTM_DELQDISC | RTM_NEWTFILTER | RTM_DELTFILTER)
 }
 
 fn decode_deletion(ifindex: u32, attributes: IterableLinkAttrs<'_>) -> LinkEvent {

@@ -309,3 +309,51 @@ fn a_veth_whose_other_end_takes_frames_is_heard_of() {
         assert!(xdp_features(v0).unwrap().ndo_xmit);
     });
 }
+
+/// Events about the queueing of this netdev, as far as they are there.
+fn hears_of_queueing(monitor: &mut LinkMonitor, ifindex: u32) -> bool {
+    std::iter::from_fn(|| monitor.next_event().unwrap()).any(|event| event == LinkEvent::Queueing { ifindex })
+}
+
+#[test]
+fn what_has_a_say_about_a_netdevs_packets_is_seen_and_heard_of() {
+    inside(|| {
+        let (v0, _) = veth("v0", "v1");
+        link::set_up(v0.ifindex, true).unwrap();
+        let mut monitor = LinkMonitor::open().unwrap();
+        let tc = |args: &[&str]| {
+            assert!(std::process::Command::new("tc").args(args).status().unwrap().success(), "{args:?}");
+        };
+        let has = || {
+            let qdisc = link::by_index(v0.ifindex).unwrap().has_qdisc;
+            (qdisc, link::has_egress_classifiers(v0.ifindex).unwrap())
+        };
+        let mut step = |what: &str, seen| {
+            tc(&what.split(' ').collect::<Vec<_>>());
+            assert!(hears_of_queueing(&mut monitor, v0.ifindex), "{what}");
+            assert_eq!(has(), seen, "{what}");
+        };
+        step("qdisc add dev v0 root pfifo", (true, false));
+        step("qdisc del dev v0 root", (false, false));
+        step("qdisc add dev v0 clsact", (false, false));
+        let filter = "u32 match u32 0 0 action mirred egress redirect dev v1";
+        step(&format!("filter add dev v0 ingress protocol all {filter}"), (false, false));
+        step(&format!("filter add dev v0 egress protocol all {filter}"), (false, true));
+        step("filter del dev v0 egress", (false, false));
+    });
+}
+
+#[test]
+fn a_netdev_in_another_namespace_is_looked_up_from_this_one() {
+    let (Some(here), Some(there)) = (netns(), netns()) else { return };
+    let fd = there.fd().try_clone_to_owned().unwrap();
+    let end = here.run(move || {
+        create_veth("v0", "v1", Some(fd.as_fd()), 1, 1500).unwrap();
+        let v0 = link::by_name("v0").unwrap();
+        link::in_netns(v0.peer_netnsid.unwrap(), v0.peer_ifindex.unwrap()).unwrap()
+    });
+    assert_eq!(
+        (end.name.clone(), end.mac),
+        there.run(|| ("v1".to_owned(), link::by_name("v1").unwrap().mac))
+    );
+}

@@ -11,6 +11,7 @@ const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_XDP: sys::bpf_attach_type = 37;
 const BPF_TCX_INGRESS: sys::bpf_attach_type = 46;
+const BPF_TCX_EGRESS: sys::bpf_attach_type = 47;
 const BPF_PSEUDO_KFUNC_CALL: u8 = 2;
 const TCX_NEXT: i32 = -1;
 const TC_OK: i32 = 0;
@@ -81,6 +82,15 @@ pub(super) fn run_on_request() -> io::Result<()> {
 
 /// Ids of the programs on a netdev's tcx ingress, in the order in which they run.
 pub(super) fn tcx_programs(ifindex: u32) -> io::Result<Vec<u32>> {
+    programs_at(ifindex, BPF_TCX_INGRESS)
+}
+
+/// Whether there are programs on a netdev's tcx egress.
+pub(crate) fn has_tcx_egress(ifindex: u32) -> io::Result<bool> {
+    programs_at(ifindex, BPF_TCX_EGRESS).map(|ids| !ids.is_empty())
+}
+
+fn programs_at(ifindex: u32, place: sys::bpf_attach_type) -> io::Result<Vec<u32>> {
     let mut ids = [0_u32; TCX_PROGRAMS_MAX];
     let mut query = sys::bpf_prog_query_opts {
         sz: size_of::<sys::bpf_prog_query_opts>() as u64,
@@ -89,7 +99,7 @@ pub(super) fn tcx_programs(ifindex: u32) -> io::Result<Vec<u32>> {
         ..Default::default()
     };
     // SAFETY: `prog_ids` has room for as many ids as `count` says, and lives until the call returns.
-    let failed = unsafe { sys::bpf_prog_query_opts(ifindex as i32, BPF_TCX_INGRESS, &raw mut query) };
+    let failed = unsafe { sys::bpf_prog_query_opts(ifindex as i32, place, &raw mut query) };
     match -failed {
         0 => {}
         // Nothing was ever attached there.

@@ -9,7 +9,7 @@ use forebay_control::flow::{
 };
 use forebay_control::{ApiError, MacAddr, PortId, Vid};
 use forebay_kernel::netlink::netdev_genl;
-use forebay_kernel::{FlowAction, FlowCount, FlowTag};
+use forebay_kernel::{FlowAction, FlowCount, FlowTag, reachable_peer};
 use forebay_policy::Nanos;
 use forebay_wire::mac;
 
@@ -17,6 +17,9 @@ use super::Control;
 use super::port::Port;
 use crate::flows::{Entry, FlowBook, FlowLimits, UserEntry};
 use crate::worker::Offer;
+
+/// Why such packets are not seen on the output's netdev.
+const TO_PEER: &str = "handed to the other end of the output's veth";
 
 impl Control {
     pub(crate) fn flow_list(&self) -> FlowList {
@@ -69,7 +72,11 @@ impl Control {
         };
         let shown =
             self.show_offer(&entry.offer, action, entry.carried, [entry.installed, entry.used], now)?;
-        Some(FlowEntry { tag, runs: FlowRuns::Kernel, ..shown })
+        let reason = match entry.verdict.action {
+            FlowAction::Output { to_peer: true, .. } => Some(TO_PEER.to_owned()),
+            _ => shown.reason,
+        };
+        Some(FlowEntry { tag, runs: FlowRuns::Kernel, reason, ..shown })
     }
 
     fn show_user_flow(&self, entry: &UserEntry, now: Nanos) -> Option<FlowEntry> {
@@ -164,6 +171,7 @@ impl Control {
         let mut is_other = false;
         for id in ids.into_iter().filter(|id| self.ports.contains_key(id)).collect::<Vec<_>>() {
             is_other |= self.look_at_output(id);
+            is_other |= self.look_at_peer(id);
         }
         if is_other {
             self.publish();
@@ -187,5 +195,16 @@ impl Control {
         let entered = self.datapath.set_output(id.0, takes);
         self.port_mut(id).takes_frames = takes.filter(|_| entered.is_ok());
         true
+    }
+
+    /// Looks where the netdev of a port leads; says whether that has changed.
+    pub(super) fn look_at_peer(&mut self, id: PortId) -> bool {
+        let redirects = self.redirects_to_peers;
+        let port = self.port_mut(id);
+        let netdev = port.attachment.as_ref().filter(|_| redirects).map(|attachment| &attachment.netdev);
+        let peer = netdev.and_then(reachable_peer).map(mac::from_bytes);
+        let is_other = peer != port.peer;
+        port.peer = peer;
+        is_other
     }
 }

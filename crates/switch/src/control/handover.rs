@@ -53,12 +53,13 @@ struct Seen {
     mtu: u32,
     is_xdp: bool,
     takes_frames: bool,
+    peer: Option<u64>,
 }
 
 impl Seen {
     fn of(entry: &PortEntry) -> Option<Self> {
-        let PortEntry { mtu, is_xdp, takes_frames, .. } = *entry;
-        Some(Self { ifindex: entry.ifindex?, mtu, is_xdp, takes_frames })
+        let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
+        Some(Self { ifindex: entry.ifindex?, mtu, is_xdp, takes_frames, peer })
     }
 }
 

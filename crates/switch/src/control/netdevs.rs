@@ -19,6 +19,7 @@ impl Control {
         for event in events {
             changed |= match event {
                 LinkEvent::New(netdev) => self.netdev_is(*netdev),
+                LinkEvent::Queueing { ifindex } => self.queueing_changed(ifindex),
                 LinkEvent::Del { ifindex, moved, .. } => self.netdev_went(ifindex, moved),
                 LinkEvent::Overrun => self.compare_all(),
             };
@@ -31,8 +32,9 @@ impl Control {
     /// A netdev is there and looks like this.
     fn netdev_is(&mut self, netdev: Link) -> bool {
         if let Some(id) = self.ids_by_ifindex.get(&netdev.ifindex) {
-            let Some(port) = self.ports.get_mut(id) else { return false };
-            return update(port, netdev);
+            let id = *id;
+            let Some(port) = self.ports.get_mut(&id) else { return false };
+            return update(port, netdev) | self.look_at_peer(id);
         }
         let Some(id) = self.port_waiting_for(&netdev.name) else { return false };
         // The event may be older than our own detaching: what it shows as a foreign program can be ours, long gone.
@@ -44,6 +46,11 @@ impl Control {
             // Gone or renamed since: there is an event about that, too.
             _ => false,
         }
+    }
+
+    fn queueing_changed(&mut self, ifindex: u32) -> bool {
+        let now = self.ids_by_ifindex.contains_key(&ifindex).then(|| link::by_index(ifindex));
+        now.and_then(Result::ok).is_some_and(|netdev| self.netdev_is(netdev))
     }
 
     fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {

@@ -86,6 +86,8 @@ pub(super) struct Port {
     pub(super) base: PortCounters,
     /// Its netdev, if that takes frames of XDP programs.
     pub(super) takes_frames: Option<u32>,
+    /// The station at its netdev's other end, if packets can be put there at once.
+    pub(super) peer: Option<u64>,
 }
 
 impl Port {
@@ -107,6 +109,7 @@ impl Port {
             latency: self.latency.clone(),
             is_xdp: self.kind == AttachKind::Xdp,
             takes_frames: self.takes_frames.is_some(),
+            peer: self.peer,
             is_captured: self.is_captured(),
             generation: 0,
         }

@@ -216,6 +216,7 @@ impl Control {
             lane: LaneChoice::default(),
             base: PortCounters::default(),
             takes_frames: None,
+            peer: None,
         };
         self.enrol(&port);
         self.ports.insert(id, port);
@@ -239,6 +240,7 @@ impl Control {
         let port = self.port_mut(id);
         netdevs::take(port, link, netdev);
         self.look_at_output(id);
+        self.look_at_peer(id);
         Ok(())
     }
 
@@ -333,6 +335,7 @@ impl Control {
     /// Takes the program off the port's netdev, if it has one.
     fn take_off(&mut self, port: &mut Port) {
         port.takes_frames = None;
+        port.peer = None;
         if let Some(attachment) = port.attachment.take() {
             self.datapath.clear_port(attachment.ifindex);
             self.ids_by_ifindex.remove(&attachment.ifindex);

@@ -227,7 +227,8 @@ fn repeatable(
         }
         (Verdict::Forward(id), Some((output, ifindex))) if port.reaches(output) => {
             let tag = flow_tag(output.vlans.egress(headers.vid, headers.tag), headers.vid);
-            let action = FlowAction::Output { port_id: id.0, ifindex, tag };
+            let to_peer = !port.is_xdp && output.peer == Some(headers.dst);
+            let action = FlowAction::Output { port_id: id.0, ifindex, tag, to_peer };
             Ok((action, output.generation, longest(output, headers.tag)))
         }
         (Verdict::Forward(_), _) => no(Why::NoFrames),

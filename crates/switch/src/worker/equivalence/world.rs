@@ -60,6 +60,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
         latency: None,
         is_xdp: true,
         takes_frames: port.takes_frames,
+        peer: None,
         is_captured: port.is_captured,
         generation: 0,
     }
