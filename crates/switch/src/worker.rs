@@ -16,6 +16,7 @@
 mod below;
 mod cache;
 mod channel;
+mod checksums;
 mod classify;
 mod command;
 mod complete;
@@ -183,6 +184,7 @@ impl Worker {
         let arena = channel.ring.arena();
         self.classify(arena, &topology);
         self.decide(arena, &topology, now);
+        self.complete_checksums(arena, &topology);
         self.transmit(arena, &topology);
         self.complete(&channel);
         let packets = self.burst.len();

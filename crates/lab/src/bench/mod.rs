@@ -46,6 +46,8 @@ pub enum Benchmark {
     Web,
     /// Short TCP connections, many at a time.
     Connections,
+    /// Flows installed a second, and what the first packet of one costs.
+    NewFlows,
     /// Cycles a 60-byte frame, at a rate that does not saturate.
     Cycles,
     /// What a flood on one port costs two others: pings, and TCP request and response.
@@ -57,7 +59,7 @@ pub enum Benchmark {
 }
 
 impl Benchmark {
-    const ALL: [Benchmark; 11] = [
+    const ALL: [Benchmark; 12] = [
         Benchmark::SmallPackets,
         Benchmark::TcpStream,
         Benchmark::TcpStreams8,
@@ -65,6 +67,7 @@ impl Benchmark {
         Benchmark::Latency,
         Benchmark::Web,
         Benchmark::Connections,
+        Benchmark::NewFlows,
         Benchmark::Cycles,
         Benchmark::Starvation,
         Benchmark::Hints,
@@ -80,6 +83,7 @@ impl Benchmark {
             Benchmark::SmallUdp | Benchmark::Web => &[Tcx, Xdp, Bridge, BareTcx],
             Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx],
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BareTcx, TcxRule],
+            Benchmark::NewFlows => &[Xdp],
             Benchmark::Hints => &[XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
                 &[TcxSlow, XdpSlow, Bridge, Ovs]
@@ -96,6 +100,7 @@ impl Benchmark {
             Benchmark::Latency => rates::latency(contender, duration),
             Benchmark::Web => traffic::web(contender, duration),
             Benchmark::Connections => traffic::connections(contender, duration),
+            Benchmark::NewFlows => rates::new_flows(),
             Benchmark::Cycles => rates::cycles(contender, duration),
             Benchmark::Starvation => starvation::measure(contender, duration),
             Benchmark::Hints => hints::measure(contender, duration),

@@ -12,6 +12,8 @@ mod grid;
 mod scene;
 mod tables;
 
+use hdrhistogram::Histogram;
+
 use super::{OutputOptions, Report};
 use crate::Result;
 use scene::Scene;
@@ -65,6 +67,38 @@ pub fn run(options: &Options) -> Result<bool> {
     let mut report = Report::begin("flows", title, about);
     let outcome = measure(options, &mut report);
     report.conclude(outcome, &options.output)
+}
+
+/// What new flows cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewFlows {
+    /// Flows installed a second while all are new.
+    pub(crate) installs: f64,
+    /// Of a flow's first packet, from socket to socket.
+    pub(crate) first: Quantiles,
+    /// Of those that follow a flow.
+    pub(crate) later: Quantiles,
+}
+
+/// Of a latency, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// Measures only what new flows cost, with so many of them.
+pub(crate) fn new_flows(flows: u32, firsts: u32) -> Result<NewFlows> {
+    let none = OutputOptions { json: None, html: None };
+    let options = Options { flows, firsts, seconds: 1, rounds: 1, tuples: 0, flood_rate: 0, output: none };
+    let mut scene = Scene::set(&options)?;
+    let install = grid::install(&scene, &options)?;
+    let first = first::measure(&mut scene, &options)?;
+    let micros = |times: &Histogram<u64>| {
+        let [p50, p99] = [0.5, 0.99].map(|q| times.value_at_quantile(q) as f64 / 1e3);
+        Quantiles { p50, p99 }
+    };
+    Ok(NewFlows { installs: install.rate, first: micros(&first.first), later: micros(&first.later) })
 }
 
 fn measure(options: &Options, report: &mut Report) -> Result<()> {

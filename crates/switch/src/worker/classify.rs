@@ -1,12 +1,10 @@
 //! Second verb: what each packet is, and which VLAN it is in.
 
-use std::ops::Range;
-
 use forebay_control::{DropReason, PortId};
-use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
+use forebay_pool::{Arena, Segment};
+use forebay_wire::Tag;
 use forebay_wire::ethernet::{self, ethertype};
 use forebay_wire::vlan::TAG_LEN;
-use forebay_wire::{Completion, Tag};
 use forebay_xsk::TagEdit;
 
 use super::Worker;
@@ -60,34 +58,20 @@ fn edit_outside(edit: TagEdit, tag: Tag) -> TagEdit {
 }
 
 impl Worker {
-    /// Reads the headers of the whole burst; completes L4 checksums where a port may have left them unfinished.
+    /// Reads the headers of the whole burst.
     pub(super) fn classify(&mut self, arena: &Arena, topology: &Topology) {
         self.classified.clear();
         for index in 0..self.stretches.len() {
             let Stretch { port, packets } = self.stretches[index].clone();
             let port = port.and_then(|id| topology.port(id));
-            for index in packets.clone() {
+            for index in packets {
                 let classified = match port {
                     Some(port) => headers(arena, self.burst.packet(index), self.below[index].tag, port),
                     None => Err(DropReason::PortDown),
                 };
                 self.classified.push(classified);
             }
-            if let Some(port) = port.filter(|port| port.completes_checksums) {
-                self.complete_checksums(arena, port, packets);
-            }
         }
-    }
-
-    fn complete_checksums(&mut self, arena: &Arena, port: &PortEntry, packets: Range<usize>) {
-        let mut completed = 0;
-        for index in packets {
-            if self.classified[index].is_ok() {
-                let done = complete_checksum(arena, self.burst.packet_mut(index));
-                completed += u64::from(matches!(done, Completion::Completed(_)));
-            }
-        }
-        port.cells.of(self.index).completed_checksums.add(completed);
     }
 }
 
@@ -102,22 +86,6 @@ fn headers(arena: &Arena, packet: &[Segment], outside: Option<Tag>, port: &PortE
     // A tag in the packet is what comes behind one that is not.
     let ethertype = if tag_is_out && frame.tag.is_some() { ethertype::VLAN } else { frame.ethertype };
     Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out, ethertype })
-}
-
-fn complete_checksum(arena: &Arena, packet: &mut [Segment]) -> Completion {
-    if let [only] = packet {
-        return forebay_wire::complete_checksum(&mut [arena.bytes_mut(
-            &mut only.frame,
-            only.offset,
-            only.len,
-        )]);
-    }
-    let mut fragments: [&mut [u8]; MAX_SEGMENTS_PER_PACKET] = std::array::from_fn(|_| &mut [][..]);
-    let used = packet.len().min(MAX_SEGMENTS_PER_PACKET);
-    for (fragment, segment) in fragments.iter_mut().zip(packet) {
-        *fragment = arena.bytes_mut(&mut segment.frame, segment.offset, segment.len);
-    }
-    forebay_wire::complete_checksum(&mut fragments[..used])
 }
 
 #[cfg(test)]

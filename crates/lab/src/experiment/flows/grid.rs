@@ -67,7 +67,7 @@ pub(super) fn measure(scene: &mut Scene, options: &Options) -> Result<Grid> {
     Ok(Grid { install, memory, rates, expiry, table })
 }
 
-fn install(scene: &Scene, options: &Options) -> Result<Install> {
+pub(super) fn install(scene: &Scene, options: &Options) -> Result<Install> {
     let source = scene.source(options.side())?;
     let (start, mut seen) = (Instant::now(), Vec::new());
     while start.elapsed() < INSTALL_LIMIT {

@@ -168,6 +168,7 @@ impl Product {
         self.worker.stretches.push(Stretch { port: Some(PortId(input)), packets: 0..1 });
         self.worker.classify(&self.arena, &topology);
         self.worker.decide(&self.arena, &topology, self.now);
+        self.worker.complete_checksums(&self.arena, &topology);
         let copies = self.copies(&topology, input);
         self.frame = self.worker.burst.drain().next();
         (copies, self.take_offers())

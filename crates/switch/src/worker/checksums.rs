@@ -1,0 +1,69 @@
+//! Between the third verb and the fourth: L4 checksums that senders left to their device are completed in packets that
+//! leave, where a port may have let such packets in.
+
+use std::ops::Range;
+
+use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
+use forebay_wire::Completion;
+
+use super::decide::Verdict;
+use super::receive::Stretch;
+use super::{BUDGET, Worker};
+use crate::topology::{PortEntry, Topology};
+
+/// Packets of a burst, a bit each.
+type Packets = u64;
+
+const _: () = assert!(BUDGET <= Packets::BITS as usize);
+
+impl Worker {
+    pub(super) fn complete_checksums(&mut self, arena: &Arena, topology: &Topology) {
+        let leaving = self.leaving();
+        for index in 0..self.stretches.len() {
+            let Stretch { port, packets } = self.stretches[index].clone();
+            let port = port.and_then(|id| topology.port(id));
+            if let Some(port) = port.filter(|port| port.completes_checksums) {
+                self.complete_those_of(arena, port, packets, leaving);
+            }
+        }
+    }
+
+    /// Those that go anywhere.
+    fn leaving(&self) -> Packets {
+        let goes = |verdict: &Verdict| matches!(verdict, Verdict::Forward(_) | Verdict::Flood);
+        let verdicts = self.verdicts.iter().enumerate().filter(|(_, verdict)| goes(verdict));
+        let extras = self.extras.iter().map(|(index, _)| *index);
+        verdicts.map(|(index, _)| index).chain(extras).fold(0, |leaving, index| leaving | 1 << index)
+    }
+
+    fn complete_those_of(
+        &mut self,
+        arena: &Arena,
+        port: &PortEntry,
+        packets: Range<usize>,
+        leaving: Packets,
+    ) {
+        let mut completed = 0;
+        for index in packets.filter(|index| leaving >> index & 1 == 1) {
+            let done = complete_checksum(arena, self.burst.packet_mut(index));
+            completed += u64::from(matches!(done, Completion::Completed(_)));
+        }
+        port.cells.of(self.index).completed_checksums.add(completed);
+    }
+}
+
+fn complete_checksum(arena: &Arena, packet: &mut [Segment]) -> Completion {
+    if let [only] = packet {
+        return forebay_wire::complete_checksum(&mut [arena.bytes_mut(
+            &mut only.frame,
+            only.offset,
+            only.len,
+        )]);
+    }
+    let mut fragments: [&mut [u8]; MAX_SEGMENTS_PER_PACKET] = std::array::from_fn(|_| &mut [][..]);
+    let used = packet.len().min(MAX_SEGMENTS_PER_PACKET);
+    for (fragment, segment) in fragments.iter_mut().zip(packet) {
+        *fragment = arena.bytes_mut(&mut segment.frame, segment.offset, segment.len);
+    }
+    forebay_wire::complete_checksum(&mut fragments[..used])
+}
