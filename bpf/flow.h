@@ -101,27 +101,20 @@ static __always_inline int is_for(const volatile struct flow *flow, const struct
 	       flow->key[2] == key->words[2] && flow->key[3] == key->words[3];
 }
 
-/* Copies what a flow says if it is for this key, nobody writes it meanwhile, and it still holds. 1 or 0. */
-static __always_inline int read_flow(const volatile struct flow *flow, const struct flow_key *key,
-				     __u64 switch_generation, struct decision *decision)
+/* What a flow says, if nobody has written it since it had this version, and if it still holds. 1 or 0. */
+static __always_inline int read_flow(const volatile struct flow *flow, __u32 version,
+				     const struct flow_key *key, __u64 switch_generation,
+				     struct decision *decision)
 {
-	__u32 version = flow->version;
-	__u16 source, destination;
-	__u64 decided;
+	__u16 source = flow->source, destination = flow->destination;
+	__u64 decided = flow->decided;
 
-	order_loads();
-	decided = flow->decided;
-	source = flow->source;
-	destination = flow->destination;
 	decision->ifindex = flow->ifindex;
 	decision->output = flow->output;
 	decision->max_length = flow->max_length;
 	decision->vid = flow->vid;
 	decision->tag = flow->tag;
 	decision->action = flow->action;
-	/* The key once more: it was another's place when it was found, perhaps. */
-	if (!is_for(flow, key))
-		return 0;
 	order_loads();
 	if (version & 1 || flow->version != version)
 		return 0;
@@ -131,31 +124,27 @@ static __always_inline int read_flow(const volatile struct flow *flow, const str
 				  generation(GENERATION_OF_PORT(decision->output));
 }
 
-static __always_inline struct flow *find_place(const struct flow_key *key, __u32 *number)
-{
-	__u64 hash = hash_of(key);
-	__u32 first = first_bucket(hash) * BUCKET_WAYS, second = second_bucket(hash) * BUCKET_WAYS;
-
-#pragma unroll
-	for (int look = 0; look < 2 * BUCKET_WAYS; look++) {
-		__u32 place = look < BUCKET_WAYS ? first + look : second + look - BUCKET_WAYS;
-		struct flow *flow = bpf_map_lookup_elem(&flows, &place);
-
-		if (flow && is_for(flow, key)) {
-			*number = place;
-			return flow;
-		}
-	}
-	return 0;
-}
-
 /* What was decided for packets with this key, if it still holds. 1 or 0. */
 static __always_inline int find_flow(const struct flow_key *key, __u64 switch_generation,
 				     struct decision *decision)
 {
-	struct flow *flow = find_place(key, &decision->flow);
+	__u64 hash = hash_of(key);
+	__u32 first = first_bucket(hash) * BUCKET_WAYS, second = second_bucket(hash) * BUCKET_WAYS;
+	const volatile struct flow *flow;
+	__u32 version;
 
-	return flow && read_flow(flow, key, switch_generation, decision);
+#pragma unroll
+	for (int look = 0; look < 2 * BUCKET_WAYS; look++) {
+		decision->flow = look < BUCKET_WAYS ? first + look : second + look - BUCKET_WAYS;
+		flow = bpf_map_lookup_elem(&flows, &decision->flow);
+		if (!flow)
+			continue;
+		version = flow->version;
+		order_loads();
+		if (is_for(flow, key))
+			return read_flow(flow, version, key, switch_generation, decision);
+	}
+	return 0;
 }
 
 /*
