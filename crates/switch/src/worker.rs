@@ -9,6 +9,8 @@
 //!   to burst   VLAN        verdicts  call                    the fill ring
 //! ```
 //!
+//! Between decide and transmit, checksums that senders left are completed in what leaves.
+//!
 //! A ring is one port's own or shared by all; a burst is therefore a row of [`Stretch`]es, each of one port.
 //!
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
