@@ -15,6 +15,9 @@
 #include <linux/errno.h>
 #include <linux/if_ether.h>
 
+/* No netdev of Ethernet has less: ETH_MIN_MTU, include/uapi/linux/if_ether.h. */
+#define LEAST_MTU 68
+
 /* Fills skb with the departure's packet; 0 or a negative errno. */
 static __always_inline long load(struct __sk_buff *skb, struct departure *departure)
 {
@@ -35,8 +38,11 @@ static __always_inline long load(struct __sk_buff *skb, struct departure *depart
 static __always_inline long depart(struct __sk_buff *skb, struct departure *departure)
 {
 	__u32 mtu = 0;
-	long failed = bpf_check_mtu(skb, departure->ifindex, &mtu, -(__s32)departure->tag_bytes, 0);
+	long failed = 0;
 
+	if (departure->length > ETH_HLEN + LEAST_MTU)
+		failed = bpf_check_mtu(skb, departure->ifindex, &mtu,
+				       -(__s32)departure->tag_bytes, 0);
 	if (failed)
 		return failed < 0 ? failed : -EMSGSIZE;
 	return bpf_clone_redirect(skb, departure->ifindex, 0);

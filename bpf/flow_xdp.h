@@ -198,7 +198,7 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	    !decide_deeper(ctx, IN_XDP, ethertype, ETH_HLEN + (tag.is_inside ? TAG_BYTES : 0),
 			   switch_generation, &key, &decision))
 		return NOT_FOLLOWED;
-	length = bpf_xdp_get_buff_len(ctx) + (tag.is_there && !tag.is_inside ? TAG_BYTES : 0);
+	length = frame_length(ctx) + (tag.is_there && !tag.is_inside ? TAG_BYTES : 0);
 	if (length > decision.max_length)
 		return NOT_FOLLOWED;
 	if (decision.action == FLOW_DROP) {

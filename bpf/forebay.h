@@ -30,6 +30,8 @@ struct settings {
 	__u32 has_shared_stripes; /* there are more CPUs than stripes */
 	__u32 is_weakly_ordered; /* loads may be seen in another order than they were written in */
 	__u32 outlives; /* the programs stay when the daemon dies, until another adopts them */
+	__u32 reads_kernel; /* programs may read the kernel's own structures: the daemon has CAP_PERFMON */
+	__u32 reserved;
 	__u64 multipliers[5];	 /* secret and odd */
 };
 

@@ -80,7 +80,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	if (!counted || queue >= settings.queues || !find_account(port, queue, &account))
 		return settings.outlives ? XDP_DROP : XDP_PASS;
 	add(&counted->offered_packets, 1);
-	if (!admit(counted, account, 1, bpf_xdp_get_buff_len(ctx)))
+	if (!admit(counted, account, 1, frame_length(ctx)))
 		return XDP_DROP;
 	/* A hint has room for one kind of tag. */
 	if (protocol && !(variant == HINTED && protocol == bpf_htons(ETH_P_8021Q))) {

@@ -1,11 +1,13 @@
 //! What the switch says of its memory: occupancy, rings, and what it costs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use forebay_control::occupancy::Occupancy;
 use forebay_control::stats::{WorkerStats, WorkersShow};
 use forebay_lab::PortKind;
 use forebay_lab::dut::Client;
+use forebay_lab::programs::ping::Ping;
 
 use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite};
@@ -19,6 +21,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("occupancy_of_what_is_not_there_is_refused", occupancy_refused);
     suite.on_forebay("every_ring_is_listed_once_with_the_frames_it_holds", page_pools);
     suite.on_forebay("workers_tell_what_they_did_since_they_were_asked_to_count_anew", workers);
+    suite.on_forebay("a_worker_waits_awake_where_packets_come_soon_and_only_if_it_may", lingers);
     suite.on_forebay("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
 }
 
@@ -75,6 +78,36 @@ fn workers(subject: Subject) -> Outcome {
     assert!(sum(&shown, |worker| worker.busy_cycles) > 0, "{shown:?}");
     let quiet = look(&["--interval", "1"])?;
     assert!(quiet.elapsed_ns >= 1_000_000_000 && sum(&quiet, |worker| worker.packets) == 0, "{quiet:?}");
+    Ok(())
+}
+
+fn lingers(subject: Subject) -> Outcome {
+    const LONGEST_NS: u64 = 1_000_000;
+    let waited = |config: &str| -> Result<[u64; 2], Box<dyn std::error::Error>> {
+        let mut bed = Bed::with_config(subject, config)?;
+        let hosts = bed.lab.hosts(2, subject.kind())?;
+        bed.attach(&hosts)?;
+        let client = bed.client();
+        let look = |more: &[&str]| -> Result<WorkerStats, Box<dyn std::error::Error>> {
+            let shown: WorkersShow = client.json(&[&["stats", "--workers"], more].concat())?;
+            Ok(shown.workers[0])
+        };
+        look(&["--clear"])?;
+        for _ in 0..20 {
+            Ping::new(hosts[1].v4()).count(200).every(Duration::from_micros(200)).from(&hosts[0])?;
+            if look(&[])?.lingers > 0 {
+                break;
+            }
+        }
+        let busy = look(&["--clear"])?;
+        assert!(busy.sleeps > 0, "{busy:?}");
+        let quiet = look(&["--interval", "1"])?;
+        assert!(quiet.linger_ns < 20 * LONGEST_NS, "nothing comes: {quiet:?}");
+        Ok([busy.lingers, busy.linger_ns])
+    };
+    let [times, nanos] = waited("[switch]\nlinger_us = 1000\n")?;
+    assert!(times > 0 && nanos > 0, "{times} times, {nanos} ns");
+    assert_eq!(waited("[switch]\nlinger_us = 0\n")?, [0, 0]);
     Ok(())
 }
 

@@ -61,6 +61,9 @@ pub struct SwitchConfig {
     pub workers: u32,
     /// The CPUs the workers are pinned to, one each; empty: not pinned.
     pub cpus: Vec<u32>,
+    /// Microseconds a worker goes on looking for packets before it sleeps, where they come in such a time; 0 to 1000, 0:
+    /// it sleeps at once.
+    pub linger_us: u32,
     /// Ports there may be at most, 1 to 4096.
     pub max_ports: u32,
     /// How ports share packet memory.
@@ -77,6 +80,7 @@ impl Default for SwitchConfig {
             socket,
             workers: 1,
             cpus: Vec::new(),
+            linger_us: 100,
             max_ports: 4096,
             spool_mode: SpoolMode::Spp,
             join_segments: false,

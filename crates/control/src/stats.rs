@@ -131,7 +131,11 @@ pub struct WorkerStats {
     pub strays: u64,
     /// Times it went to sleep because nothing was ready.
     pub sleeps: u64,
-    /// Nanoseconds not asleep.
+    /// Times it waited awake, and something came.
+    pub lingers: u64,
+    /// Nanoseconds that it waited awake.
+    pub linger_ns: u64,
+    /// Nanoseconds that it did not wait.
     pub busy_ns: u64,
 }
 
@@ -163,6 +167,8 @@ impl WorkerStats {
             departed: less(|w| w.departed),
             strays: less(|w| w.strays),
             sleeps: less(|w| w.sleeps),
+            lingers: less(|w| w.lingers),
+            linger_ns: less(|w| w.linger_ns),
             busy_ns: less(|w| w.busy_ns),
         }
     }

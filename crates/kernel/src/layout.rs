@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) has_shared_stripes: u32,
     pub(crate) is_weakly_ordered: u32,
     pub(crate) outlives: u32,
+    pub(crate) reads_kernel: u32,
+    pub(crate) reserved: u32,
     pub(crate) multipliers: [u64; 5],
 }
 
@@ -21,10 +23,10 @@ pub(crate) struct Settings {
 pub(crate) const FORMAT: u32 = 1;
 
 impl Settings {
-    /// What is in the pinned `struct format` of maps with these settings.
+    /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.
     pub(crate) fn format(self) -> Vec<u8> {
         let head = [FORMAT, 0].into_iter().flat_map(u32::to_ne_bytes);
-        head.chain(self.to_bytes()).collect()
+        head.chain(Self { reads_kernel: 0, ..self }.to_bytes()).collect()
     }
 
     /// These settings with the secret of `format`, if that is of maps made for the same.
@@ -50,6 +52,8 @@ impl Settings {
             self.has_shared_stripes,
             self.is_weakly_ordered,
             self.outlives,
+            self.reads_kernel,
+            self.reserved,
         ];
         let words = words.iter().flat_map(|word| word.to_ne_bytes());
         words.chain(self.multipliers.iter().flat_map(|word| word.to_ne_bytes())).collect()
@@ -203,6 +207,8 @@ mod tests {
             ("has_shared_stripes", offset_of!(Settings, has_shared_stripes) as u32),
             ("is_weakly_ordered", offset_of!(Settings, is_weakly_ordered) as u32),
             ("outlives", offset_of!(Settings, outlives) as u32),
+            ("reads_kernel", offset_of!(Settings, reads_kernel) as u32),
+            ("reserved", offset_of!(Settings, reserved) as u32),
             ("multipliers", offset_of!(Settings, multipliers) as u32),
         ];
         assert_eq!(offsets(&btf, "settings"), (size_of::<Settings>(), named(&settings)));

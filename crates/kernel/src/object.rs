@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 
+use caps::{CapSet, Capability};
 use forebay_control::memory::FlowShape;
 use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
 
@@ -106,6 +107,8 @@ pub(crate) fn settings(options: &DatapathOptions, multipliers: Multipliers) -> S
         has_shared_stripes: (cpus > shape.stripes).into(),
         is_weakly_ordered: (!cfg!(any(target_arch = "x86_64", target_arch = "s390x"))).into(),
         outlives: 0,
+        reads_kernel: caps::has_cap(None, CapSet::Effective, Capability::CAP_PERFMON).unwrap_or(false).into(),
+        reserved: 0,
         multipliers: multipliers.0,
     }
 }

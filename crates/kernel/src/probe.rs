@@ -6,7 +6,7 @@
 //! feature that was found missing.
 //!
 //! ```text
-//!   privileges ─ system ─ kernel (scratch namespace: programs, af_xdp) ─ conflicts ─► DoctorReport
+//!   privileges ─ system ─ kernel (scratch namespace: programs, af_xdp) ─ conflicts ─ hints ─► DoctorReport
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -14,6 +14,7 @@
 mod af_xdp;
 mod conflicts;
 mod finding;
+mod hints;
 mod kernel;
 mod privileges;
 pub(crate) mod programs;
@@ -60,5 +61,6 @@ pub fn run(options: &Options) -> DoctorReport {
     checks.extend(kernel::checks());
     checks.extend(system::limit_checks(options));
     checks.extend(conflicts::checks());
+    checks.extend(hints::checks());
     DoctorReport::new(checks)
 }

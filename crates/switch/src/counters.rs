@@ -164,6 +164,8 @@ pub(crate) struct WorkerCell {
     pub(crate) copies: Counter,
     pub(crate) departed: Counter,
     pub(crate) sleeps: Counter,
+    pub(crate) lingers: Counter,
+    pub(crate) linger_ns: Counter,
     pub(crate) busy_ns: Counter,
     /// Packets in a shared ring that nobody knows the source of.
     pub(crate) strays: Counter,

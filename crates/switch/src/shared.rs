@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) max_ports: usize,
     /// Whether runs of TCP segments leave as one packet.
     pub(crate) join_segments: bool,
+    /// How long workers wait awake at most.
+    pub(crate) linger_ns: u64,
     /// Time zero of the switch's clock.
     pub(crate) started: Instant,
 }

@@ -147,6 +147,7 @@ fn shared(config: &Config, workers: u32, datapath: &Datapath) -> Result<Shared, 
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
         max_ports: config.switch.max_ports as usize,
         join_segments: config.switch.join_segments,
+        linger_ns: u64::from(config.switch.linger_us) * 1000,
         started: Instant::now(),
     })
 }

@@ -42,7 +42,7 @@ use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_control::rule::MAX_OUTPUTS;
 use forebay_kernel::cycles;
-use forebay_policy::{Nanos, Pace};
+use forebay_policy::{Linger, Nanos, Pace};
 use forebay_pool::Burst;
 use forebay_xsk::Transmitter;
 
@@ -60,6 +60,7 @@ pub(crate) use reclaim::Drain;
 
 use below::Below;
 use classify::Classified;
+use command::Wait;
 use decide::Verdict;
 use join::JointRun;
 use ready::Ready;
@@ -100,6 +101,7 @@ pub(crate) struct Worker {
     extras: Vec<(usize, PortId)>,
     runs: Vec<JointRun>,
     flood: FloodBucket,
+    linger: Linger,
     cache: RulingCache,
     offers: Offers,
     started: Instant,
@@ -135,6 +137,7 @@ impl Worker {
             extras: Vec::with_capacity(BUDGET * MAX_OUTPUTS),
             runs: Vec::with_capacity(BUDGET),
             flood: shared.flood.worker_bucket(),
+            linger: Linger::new(shared.linger_ns),
             cache,
             offers,
             started: shared.started,
@@ -147,9 +150,9 @@ impl Worker {
     pub(crate) fn run(mut self) {
         loop {
             let looked = Instant::now();
-            let slept = self.wait();
-            let woken = if slept { Instant::now() } else { looked };
-            self.observe_poll(slept, self.at(woken));
+            let wait = self.wait();
+            let woken = if wait == Wait::None { looked } else { Instant::now() };
+            self.observe_poll(wait != Wait::None, self.at(woken));
             let began = cycles();
             let (mut served, mut packets) = (0, 0);
             while served < BUDGET {
@@ -166,7 +169,8 @@ impl Worker {
             cell.iterations.add(1);
             cell.busy_iterations.add(u64::from(packets > 0));
             if packets > 0 { &cell.busy_cycles } else { &cell.idle_cycles }.add(spent);
-            cell.sleeps.add(u64::from(slept));
+            cell.sleeps.add(u64::from(wait == Wait::Asleep));
+            cell.lingers.add(u64::from(wait == Wait::Awake));
             cell.busy_ns.add(woken.elapsed().as_nanos() as u64);
         }
     }

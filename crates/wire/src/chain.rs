@@ -2,13 +2,78 @@
 //!
 //! A jumbo frame arrives as a chain of descriptors, and a header may begin in one and end in the next. These
 //! functions copy out (never reference) what they read, so a header is whole wherever the cut falls. Generic over
-//! `&[u8]` and `&mut [u8]` fragments.
+//! `&[u8]` and `&mut [u8]` fragments. Most packets lie in one piece, of which headers are read in place: [`Packet`] is
+//! either.
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of all fragments together.
 pub fn len<F: AsRef<[u8]>>(fragments: &[F]) -> usize {
     fragments.iter().map(|f| f.as_ref().len()).sum()
+}
+
+/// What any bytes are, wherever they lie.
+pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned {}
+
+impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> Header for T {}
+
+/// A packet that headers are read from, in one piece or in several.
+pub trait Packet {
+    /// A header where it lies, or a copy of what may be cut.
+    type Header<'a, T: 'a>: std::ops::Deref<Target = T>
+    where
+        Self: 'a;
+
+    /// The header at byte `offset`, or nothing if the packet ends before it does.
+    fn header<T: Header>(&self, offset: usize) -> Option<Self::Header<'_, T>>;
+
+    /// Bytes of the packet.
+    fn len_bytes(&self) -> usize;
+}
+
+/// A header that was copied out.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied<T>(T);
+
+impl<T> std::ops::Deref for Copied<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl Packet for [u8] {
+    type Header<'a, T: 'a> = &'a T;
+
+    #[inline]
+    fn header<T: Header>(&self, offset: usize) -> Option<&T> {
+        T::ref_from_prefix(self.get(offset..)?).ok().map(|(header, _)| header)
+    }
+
+    #[inline]
+    fn len_bytes(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+/// A packet in several pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'p, F>(pub &'p [F]);
+
+impl<F: AsRef<[u8]>> Packet for Pieces<'_, F> {
+    type Header<'a, T: 'a>
+        = Copied<T>
+    where
+        Self: 'a;
+
+    fn header<T: Header>(&self, offset: usize) -> Option<Copied<T>> {
+        read(self.0, offset).map(Copied)
+    }
+
+    fn len_bytes(&self) -> usize {
+        len(self.0)
+    }
 }
 
 /// Copies out the `T` at byte `offset`, or nothing if the packet ends before it does.

@@ -5,7 +5,7 @@
 //! the IP header alone (source routes, segments left, a home address) counts as "not covered" rather than guessed.
 //! Headers inside a tunnel (VXLAN, GRE, IP in IP) are payload: the outermost segment is the only one looked for.
 
-use crate::chain;
+use crate::chain::{Packet, Pieces};
 use crate::checksum::Sum;
 use crate::ethernet::{self, EthernetHeader, ethertype};
 use crate::ipv4::{self, Ipv4Header};
@@ -56,62 +56,69 @@ use NoSegment::{Malformed, NotCovered};
 /// Finds the segment. Bounded, never allocates, may be called on the packet path.
 #[inline]
 pub fn segment<F: AsRef<[u8]>>(fragments: &[F]) -> Result<Segment, NoSegment> {
-    let header: EthernetHeader = chain::read(fragments, 0).ok_or(Malformed)?;
-    let (ethertype, offset) = behind_tags(fragments, header.ethertype.get())?;
+    match fragments {
+        [whole] => in_frame(whole.as_ref()),
+        pieces => in_frame(&Pieces(pieces)),
+    }
+}
+
+#[inline]
+fn in_frame<P: Packet + ?Sized>(packet: &P) -> Result<Segment, NoSegment> {
+    let header = packet.header::<EthernetHeader>(0).ok_or(Malformed)?;
+    let (ethertype, offset) = behind_tags(packet, header.ethertype.get())?;
     match ethertype {
-        ethertype::IPV4 => in_ipv4(fragments, offset),
-        ethertype::IPV6 => in_ipv6(fragments, offset),
+        ethertype::IPV4 => in_ipv4(packet, offset),
+        ethertype::IPV6 => in_ipv6(packet, offset),
         _ => Err(NotCovered),
     }
 }
 
 /// The first EtherType that is no VLAN tag's, and where its payload begins.
 #[inline]
-fn behind_tags<F: AsRef<[u8]>>(fragments: &[F], outer: u16) -> Result<(u16, usize), NoSegment> {
+fn behind_tags<P: Packet + ?Sized>(packet: &P, outer: u16) -> Result<(u16, usize), NoSegment> {
     let (mut ethertype, mut offset) = (outer, ethernet::HEADER_LEN);
     for _ in 0..MAX_TAGS {
         if !matches!(ethertype, ethertype::VLAN | ethertype::SERVICE_VLAN) {
             break;
         }
-        let tag: VlanHeader = chain::read(fragments, offset).ok_or(Malformed)?;
+        let tag = packet.header::<VlanHeader>(offset).ok_or(Malformed)?;
         (ethertype, offset) = (tag.ethertype.get(), offset + TAG_LEN);
     }
     Ok((ethertype, offset))
 }
 
 #[inline]
-fn in_ipv4<F: AsRef<[u8]>>(fragments: &[F], offset: usize) -> Result<Segment, NoSegment> {
-    let ip: Ipv4Header = chain::read(fragments, offset).ok_or(Malformed)?;
+fn in_ipv4<P: Packet + ?Sized>(packet: &P, offset: usize) -> Result<Segment, NoSegment> {
+    let ip = packet.header::<Ipv4Header>(offset).ok_or(Malformed)?;
     let (header_len, total_len) = (ip.header_len(), usize::from(ip.total_len.get()));
-    let whole = header_len <= total_len && total_len <= chain::len(fragments) - offset;
+    let whole = header_len <= total_len && total_len <= packet.len_bytes() - offset;
     if ip.version() != 4 || header_len < ipv4::MIN_HEADER_LEN || !whole {
         return Err(Malformed);
     }
-    if ip.is_fragment() || has_source_route(fragments, offset + ipv4::MIN_HEADER_LEN, offset + header_len) {
+    if ip.is_fragment() || has_source_route(packet, offset + ipv4::MIN_HEADER_LEN, offset + header_len) {
         return Err(NotCovered);
     }
     let payload = Payload { start: offset + header_len, len: total_len - header_len, protocol: ip.protocol };
-    in_payload(fragments, payload, &ip.addresses)
+    in_payload(packet, payload, &ip.addresses)
 }
 
 /// With a source route the pseudo-header takes the last stop's address, which is not in the fixed header.
-fn has_source_route<F: AsRef<[u8]>>(fragments: &[F], start: usize, end: usize) -> bool {
+fn has_source_route<P: Packet + ?Sized>(packet: &P, start: usize, end: usize) -> bool {
     let list =
         Options { start, end, pad: ipv4::OPTION_NOP, terminator: Some(ipv4::OPTION_END), uncounted: 0 };
-    list.any(fragments, |kind| matches!(kind, ipv4::OPTION_LSRR | ipv4::OPTION_SSRR))
+    list.any(packet, |kind| matches!(kind, ipv4::OPTION_LSRR | ipv4::OPTION_SSRR))
 }
 
 #[inline]
-fn in_ipv6<F: AsRef<[u8]>>(fragments: &[F], offset: usize) -> Result<Segment, NoSegment> {
-    let ip: Ipv6Header = chain::read(fragments, offset).ok_or(Malformed)?;
+fn in_ipv6<P: Packet + ?Sized>(packet: &P, offset: usize) -> Result<Segment, NoSegment> {
+    let ip = packet.header::<Ipv6Header>(offset).ok_or(Malformed)?;
     let start = offset + ipv6::HEADER_LEN;
     let end = start + usize::from(ip.payload_len.get());
-    if ip.version() != 6 || end > chain::len(fragments) {
+    if ip.version() != 6 || end > packet.len_bytes() {
         return Err(Malformed);
     }
-    let payload =
-        behind_extensions(fragments, Payload { start, len: end - start, protocol: ip.next_header })?;
-    in_payload(fragments, payload, &ip.addresses)
+    let payload = behind_extensions(packet, Payload { start, len: end - start, protocol: ip.next_header })?;
+    in_payload(packet, payload, &ip.addresses)
 }
 
 /// What an IP header carries: its place in the frame, and whose it is.
@@ -123,12 +130,12 @@ struct Payload {
 }
 
 #[inline]
-fn behind_extensions<F: AsRef<[u8]>>(fragments: &[F], mut at: Payload) -> Result<Payload, NoSegment> {
+fn behind_extensions<P: Packet + ?Sized>(packet: &P, mut at: Payload) -> Result<Payload, NoSegment> {
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(at.protocol) {
             return Ok(at);
         }
-        at = behind_extension(fragments, at)?;
+        at = behind_extension(packet, at)?;
     }
     Err(NotCovered)
 }
@@ -138,23 +145,23 @@ const fn is_extension(protocol: u8) -> bool {
     matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-fn behind_extension<F: AsRef<[u8]>>(fragments: &[F], at: Payload) -> Result<Payload, NoSegment> {
-    let header: ExtensionHeader = chain::read(fragments, at.start).ok_or(Malformed)?;
+fn behind_extension<P: Packet + ?Sized>(packet: &P, at: Payload) -> Result<Payload, NoSegment> {
+    let header = packet.header::<ExtensionHeader>(at.start).ok_or(Malformed)?;
     let header_len = header.byte_len(at.protocol);
     let len = at.len.checked_sub(header_len).ok_or(Malformed)?;
     let end = at.start + header_len;
     let hidden = match at.protocol {
         extension::ROUTING => header.segments_left() != 0,
         extension::FRAGMENT => header.is_fragment(),
-        extension::DESTINATION => has_home_address(fragments, at.start + 2, end),
+        extension::DESTINATION => has_home_address(packet, at.start + 2, end),
         _ => false,
     };
     if hidden { Err(NotCovered) } else { Ok(Payload { start: end, len, protocol: header.next_header }) }
 }
 
-fn has_home_address<F: AsRef<[u8]>>(fragments: &[F], start: usize, end: usize) -> bool {
+fn has_home_address<P: Packet + ?Sized>(packet: &P, start: usize, end: usize) -> bool {
     let list = Options { start, end, pad: ipv6::OPTION_PAD1, terminator: None, uncounted: 2 };
-    list.any(fragments, |kind| kind == ipv6::OPTION_HOME_ADDRESS)
+    list.any(packet, |kind| kind == ipv6::OPTION_HOME_ADDRESS)
 }
 
 /// A list of options between two bytes of the frame, in IPv4's or IPv6's form.
@@ -172,17 +179,17 @@ struct Options {
 impl Options {
     /// Whether `wanted` holds for any option. A list that is broken or longer than [`MAX_OPTIONS`] counts as a hit:
     /// the caller then leaves the packet alone.
-    fn any<F: AsRef<[u8]>>(&self, fragments: &[F], wanted: impl Fn(u8) -> bool) -> bool {
+    fn any<P: Packet + ?Sized>(&self, packet: &P, wanted: impl Fn(u8) -> bool) -> bool {
         let mut at = self.start;
         for _ in 0..MAX_OPTIONS {
             if at >= self.end {
                 return at > self.end;
             }
-            let kind = chain::read(fragments, at).unwrap_or(0u8);
+            let kind = packet.header::<u8>(at).map_or(0, |kind| *kind);
             if Some(kind) == self.terminator {
                 return false;
             }
-            let len = self.option_len(fragments, at, kind);
+            let len = self.option_len(packet, at, kind);
             if len == 0 || wanted(kind) {
                 return true;
             }
@@ -192,24 +199,24 @@ impl Options {
     }
 
     /// Bytes of one option, 0 if it claims to be shorter than its own kind and length.
-    fn option_len<F: AsRef<[u8]>>(&self, fragments: &[F], at: usize, kind: u8) -> usize {
+    fn option_len<P: Packet + ?Sized>(&self, packet: &P, at: usize, kind: u8) -> usize {
         if kind == self.pad {
             return 1;
         }
-        let claimed = usize::from(chain::read(fragments, at + 1).unwrap_or(0u8)) + self.uncounted;
+        let claimed = usize::from(packet.header::<u8>(at + 1).map_or(0, |len| *len)) + self.uncounted;
         if claimed < 2 { 0 } else { claimed }
     }
 }
 
 #[inline]
-fn in_payload<F: AsRef<[u8]>, const N: usize>(
-    fragments: &[F],
+fn in_payload<P: Packet + ?Sized, const N: usize>(
+    packet: &P,
     at: Payload,
     addresses: &[u8; N],
 ) -> Result<Segment, NoSegment> {
     let transport = Transport::from_protocol(at.protocol).ok_or(NotCovered)?;
     let len = match transport {
-        Transport::Udp => udp_len(fragments, at)?,
+        Transport::Udp => udp_len(packet, at)?,
         Transport::Tcp | Transport::Sctp => at.len,
     };
     if len < transport.min_header_len() {
@@ -220,8 +227,8 @@ fn in_payload<F: AsRef<[u8]>, const N: usize>(
 
 /// UDP has its own idea of its length, which may be shorter than what IP carries.
 #[inline]
-fn udp_len<F: AsRef<[u8]>>(fragments: &[F], at: Payload) -> Result<usize, NoSegment> {
-    let udp: UdpHeader = chain::read(fragments, at.start).ok_or(Malformed)?;
+fn udp_len<P: Packet + ?Sized>(packet: &P, at: Payload) -> Result<usize, NoSegment> {
+    let udp = packet.header::<UdpHeader>(at.start).ok_or(Malformed)?;
     let len = usize::from(udp.len.get());
     if len <= at.len { Ok(len) } else { Err(Malformed) }
 }

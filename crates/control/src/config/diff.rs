@@ -117,6 +117,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("switch.socket", switch.socket != new_switch.socket),
         ("switch.workers", switch.workers != new_switch.workers),
         ("switch.cpus", switch.cpus != new_switch.cpus),
+        ("switch.linger_us", switch.linger_us != new_switch.linger_us),
         ("switch.max_ports", switch.max_ports != new_switch.max_ports),
         ("switch.spool_mode", switch.spool_mode != new_switch.spool_mode),
         ("switch.join_segments", switch.join_segments != new_switch.join_segments),

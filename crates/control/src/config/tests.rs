@@ -16,7 +16,7 @@ fn an_empty_file_is_the_default_configuration() {
 fn every_key_is_taken_over() {
     let text = include_str!("tests/full.toml");
     let config = Config::parse(text).unwrap();
-    assert_eq!(config.switch.cpus, [2, 3]);
+    assert_eq!((&config.switch.cpus[..], config.switch.linger_us), (&[2, 3][..], 20));
     assert_eq!((config.pool.frames, config.pool.frame_size, config.pool.rx_ring_depth), (32768, 4096, 1024));
     assert_eq!(config.settings().ageing_seconds, 60);
     assert_eq!(config.settings().flood_copies_per_second, 0);
@@ -74,6 +74,10 @@ fn broken_toml_and_wrong_types_are_refused_with_their_place() {
 fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
     for (text, expected) in [
         ("[switch]\nworkers = 0\n", "2:11: switch.workers is not valid (value: 0; limit: 1 to 64); choose"),
+        (
+            "[switch]\nlinger_us = 1001\n",
+            "2:13: switch.linger_us is not valid (value: 1001; limit: 0 to 1000)",
+        ),
         (
             "[switch]\nmax_ports = 5000\n",
             "2:13: switch.max_ports is not valid (value: 5000; limit: 1 to 4096)",

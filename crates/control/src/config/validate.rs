@@ -33,6 +33,7 @@ pub(super) fn check(config: &Config) -> Checked {
 
 fn switch(switch: &SwitchConfig) -> Checked {
     range("switch", "workers", switch.workers.into(), 1..=64)?;
+    range("switch", "linger_us", switch.linger_us.into(), 0..=1000)?;
     range("switch", "max_ports", switch.max_ports.into(), 1..=4096)?;
     if !(1..=SOCKET_PATH_MAX_BYTES).contains(&switch.socket.len()) {
         let limit = format!("a path of 1 to {SOCKET_PATH_MAX_BYTES} bytes");

@@ -108,13 +108,15 @@ impl Snapshot {
 
     fn workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&WorkerStats) -> u64;
-        let fields: [(&str, &str, Field); 6] = [
+        let fields: [(&str, &str, Field); 8] = [
             ("worker_packets", "Packets the worker received", |w| w.packets),
             ("worker_copies", "Copies the worker handed to output ports", |w| w.copies),
             ("worker_departed", "Copies that left by the departure program", |w| w.departed),
             ("worker_batches", "Bursts with at least one packet", |w| w.batches),
             ("worker_sleeps", "Times the worker went to sleep", |w| w.sleeps),
-            ("worker_busy_nanoseconds", "Nanoseconds the worker was not asleep", |w| w.busy_ns),
+            ("worker_lingers", "Times the worker waited awake, and something came", |w| w.lingers),
+            ("worker_linger_nanoseconds", "Nanoseconds the worker waited awake", |w| w.linger_ns),
+            ("worker_busy_nanoseconds", "Nanoseconds the worker did not wait", |w| w.busy_ns),
         ];
         for (name, help, value) in fields {
             let workers = self.stats.workers.iter();

@@ -221,6 +221,8 @@ fn workers_tell_what_their_cycles_went_into() {
         departed: 5_400,
         strays: 0,
         sleeps: 150,
+        lingers: 350,
+        linger_ns: 250_000_000,
         busy_ns: 500_000_000,
     };
     insta::assert_snapshot!(workers_show(&WorkersShow { elapsed_ns: 2_000_000_000, workers: vec![worker] }));

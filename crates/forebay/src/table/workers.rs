@@ -23,10 +23,19 @@ fn paragraph(worker: &WorkerStats, seconds: f64) -> String {
         ("worker", worker.worker.to_string()),
         ("cpu", worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())),
         (
-            "awake",
+            "at work",
             format!("{:.2} s, {}", worker.busy_ns as f64 / 1e9, share(worker.busy_ns as f64 / 1e9, seconds)),
         ),
         ("sleeps", worker.sleeps.to_string()),
+        (
+            "lingers",
+            format!(
+                "{}, {:.2} s, {}",
+                worker.lingers,
+                worker.linger_ns as f64 / 1e9,
+                share(worker.linger_ns as f64 / 1e9, seconds)
+            ),
+        ),
         (
             "iterations",
             format!("{}, busy {}", worker.iterations, percent(worker.busy_iterations, worker.iterations)),

@@ -4,14 +4,11 @@ use std::io;
 
 use forebay_control::doctor::{Answer, Check, Severity};
 
-use super::finding::{setting, unreadable};
+use super::finding::{list, setting, unreadable};
 use super::programs;
 use crate::netlink::Link;
 use crate::netlink::link::{self, XdpMode};
 use crate::program_name;
-
-/// Most netdevs or programs that are named in one line.
-const NAMED_MAX: usize = 8;
 
 pub(super) fn checks() -> Vec<Check> {
     match link::list() {
@@ -76,24 +73,4 @@ fn mode(mode: XdpMode) -> &'static str {
 
 fn examined(links: &[Link]) -> String {
     format!("{} netdevs looked at", links.len())
-}
-
-fn list(found: &[String]) -> String {
-    let shown = found[..found.len().min(NAMED_MAX)].join("; ");
-    match found.len().saturating_sub(NAMED_MAX) {
-        0 => shown,
-        more => format!("{shown}; and {more} more"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_list_is_cut_and_says_by_how_much() {
-        let found: Vec<_> = (0..10).map(|n| format!("eth{n}")).collect();
-        assert!(list(&found).ends_with("eth7; and 2 more"), "{}", list(&found));
-        assert_eq!(list(&found[..2]), "eth0; eth1");
-    }
 }

@@ -4,6 +4,9 @@ use std::io;
 
 use forebay_control::doctor::{Answer, Check, Severity};
 
+/// Most netdevs or programs that are named in one line.
+const NAMED_MAX: usize = 8;
+
 /// Something to be looked for: what it is, how much its absence matters, and what helps then.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Feature {
@@ -83,6 +86,15 @@ pub(super) fn unreadable(name: &str, severity: Severity, why: String) -> Check {
     }
 }
 
+/// Their names in one line.
+pub(super) fn list(found: &[String]) -> String {
+    let shown = found[..found.len().min(NAMED_MAX)].join("; ");
+    match found.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +123,12 @@ mod tests {
             assert!(check.remedy.is_some_and(|remedy| remedy.contains("6.6")));
         }
         assert_eq!(FEATURE.tried(Ok(())).answer, Answer::Available);
+    }
+
+    #[test]
+    fn a_long_list_is_cut_and_says_by_how_much() {
+        let found: Vec<_> = (0..10).map(|n| format!("eth{n}")).collect();
+        assert!(list(&found).ends_with("eth7; and 2 more"), "{}", list(&found));
+        assert_eq!(list(&found[..2]), "eth0; eth1");
     }
 }

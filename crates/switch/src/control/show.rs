@@ -163,6 +163,8 @@ impl Control {
                 copies: cell.copies.get(),
                 departed: cell.departed.get(),
                 sleeps: cell.sleeps.get(),
+                lingers: cell.lingers.get(),
+                linger_ns: cell.linger_ns.get(),
                 strays: cell.strays.get(),
                 busy_ns: cell.busy_ns.get(),
             })

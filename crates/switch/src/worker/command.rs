@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
+use std::time::Instant;
 
 use forebay_control::PortId;
 use forebay_policy::Refill;
@@ -78,16 +79,46 @@ impl Commander {
     }
 }
 
+/// How it came that there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// There was.
+    None,
+    /// The worker waited for it, awake.
+    Awake,
+    /// It slept.
+    Asleep,
+}
+
 impl Worker {
-    /// Waits for packets or commands; says whether it slept.
-    pub(super) fn wait(&mut self) -> bool {
+    /// Waits for packets or commands.
+    pub(super) fn wait(&mut self) -> Wait {
         let is_anybody_ready = self.ready.look_now();
         self.tend();
         if is_anybody_ready || self.reclaim() {
-            return false;
+            return Wait::None;
         }
-        self.ready.sleep(self.looks_again());
-        true
+        let began = Instant::now();
+        let comes = self.linger(began);
+        if !comes {
+            self.ready.sleep(self.looks_again());
+        }
+        self.linger.waited(began.elapsed().as_nanos() as u64);
+        if comes { Wait::Awake } else { Wait::Asleep }
+    }
+
+    /// Looks for somebody who is ready, for as long as that is likely to be worth it. Whether there is anybody.
+    fn linger(&mut self, began: Instant) -> bool {
+        let window = self.linger.window(self.at(began));
+        let (mut waited, mut comes, mut goes_on) = (0, false, true);
+        while !comes && goes_on && waited < window {
+            comes = self.ready.look_now();
+            let now = Instant::now();
+            let looked = std::mem::replace(&mut waited, now.duration_since(began).as_nanos() as u64);
+            goes_on = self.linger.goes_on(waited - looked, self.at(now));
+        }
+        self.shared.worker_cell(self.index).linger_ns.add(waited);
+        comes
     }
 
     /// Carries out what was asked. `false`: stop.

@@ -90,6 +90,7 @@ impl Product {
             attention: Attention::new().expect("an eventfd"),
             max_ports: MAX_PORTS.into(),
             join_segments: false,
+            linger_ns: 0,
             started: Instant::now(),
         });
         let (producer, consumer) = RingBuffer::new(16);
