@@ -67,6 +67,7 @@ int departure(struct __sk_buff *skb)
 			break;
 		if (!departure->again)
 			failed = load(skb, departure);
+		skb->mark = departure->mark;
 		departure->result = failed ? failed : depart(skb, departure);
 	}
 	return 0;

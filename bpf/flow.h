@@ -27,6 +27,7 @@ struct decision {
 	__u16 max_length;
 	__u8 action;
 	__u8 tag;
+	__u32 mark;
 	__u32 flow; /* its number, for its counters */
 };
 
@@ -114,6 +115,7 @@ static __always_inline int read_flow(const volatile struct flow *flow, __u32 ver
 	decision->max_length = flow->max_length;
 	decision->vid = flow->vid;
 	decision->tag = flow->tag;
+	decision->mark = flow->mark;
 	decision->action = flow->action;
 	order_loads();
 	if (version & 1 || flow->version != version)

@@ -103,6 +103,7 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 		failed = set_tag(skb, &decision);
 	if (failed)
 		return TC_ACT_SHOT;
+	skb->mark = decision.mark;
 	count(decision.flow, packets, bytes);
 	return decision.action == FLOW_DELIVER ? deliver(skb, decision.ifindex) :
 						 bpf_redirect(decision.ifindex, 0);

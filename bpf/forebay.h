@@ -145,8 +145,8 @@ struct flow {
 	__u16 destination; /* 0: nobody's */
 	__u8 action;	   /* enum flow_action */
 	__u8 tag;	   /* enum flow_tag */
-	__u16 vid;
-	__u32 note; /* the daemon's own, for whoever adopts the table */
+	__u16 vid;	   /* of the VLAN; with FLOW_DEEPER, classes */
+	__u32 mark;	   /* what packets leave with (SO_MARK); where none leaves, the daemon's own note */
 };
 
 enum flow_action {
@@ -232,7 +232,7 @@ struct departure {
 	__u8 again;	/* not 0: send the packet before this one once more */
 	__u8 tag_bytes; /* VLAN tags, which the MTU does not count */
 	__s32 result;	/* 0, what the queue said (positive) or an errno (negative) */
-	__u32 reserved;
+	__u32 mark;	/* what it leaves with (SO_MARK) */
 	__u8 packet[2032];
 };
 

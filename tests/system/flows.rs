@@ -8,6 +8,7 @@ mod checksums;
 mod ends;
 mod equivalence;
 mod limits;
+mod marks;
 mod peers;
 mod tags;
 
@@ -37,6 +38,7 @@ pub fn register(suite: &mut Suite) {
     equivalence::register(suite);
     again::register(suite);
     peers::register(suite);
+    marks::register(suite);
 }
 
 /// Silent hosts on ports of a switch with its fast path, and frames by hand between them.

@@ -45,7 +45,7 @@ pub(crate) struct Flow {
     pub(crate) action: AtomicU8,
     pub(crate) tag: AtomicU8,
     pub(crate) vid: AtomicU16,
-    pub(crate) note: AtomicU32,
+    pub(crate) mark: AtomicU32,
 }
 
 // SAFETY: integers only, all of them atomics.
@@ -141,6 +141,8 @@ pub enum FlowAction {
         /// At once to the other end of its netdev, a veth whose other end is in another network namespace and has the
         /// packets' destination for its address; only of packets that come in by tcx.
         to_peer: bool,
+        /// With this mark (`SO_MARK`); only of packets that come in by tcx.
+        mark: u32,
     },
     /// Nowhere.
     Drop {
@@ -184,6 +186,15 @@ impl FlowVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowNumber(pub(crate) u32);
 
+/// What whoever adopts the table is to know of a flow besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowNote {
+    /// The VLAN.
+    pub vid: u16,
+    /// The daemon's own, of flows that go nowhere.
+    pub reason: u16,
+}
+
 /// A flow that an earlier process put in.
 #[derive(Clone, Copy, Debug)]
 pub struct AdoptedFlow {
@@ -194,7 +205,7 @@ pub struct AdoptedFlow {
     /// What is done with them.
     pub verdict: FlowVerdict,
     /// What [`FlowTable::insert`] was given.
-    pub note: u32,
+    pub note: FlowNote,
 }
 
 /// What a flow has carried. Both only grow, and may wrap.
@@ -248,11 +259,16 @@ impl FlowTable {
         self.candidates(key).find(|number| self.is_used(*number) && self.key(*number) == key)
     }
 
-    /// Puts in a flow whose key is not in the table, with a note for whoever adopts it.
+    /// Puts in a flow whose key is not in the table, with what whoever adopts it is to know.
     ///
     /// # Errors
     /// [`NoPlace`].
-    pub fn insert(&mut self, key: FlowKey, verdict: &FlowVerdict, note: u32) -> Result<FlowNumber, NoPlace> {
+    pub fn insert(
+        &mut self,
+        key: FlowKey,
+        verdict: &FlowVerdict,
+        note: FlowNote,
+    ) -> Result<FlowNumber, NoPlace> {
         let number = self.free_place(key).ok_or(NoPlace)?;
         let flow = self.flow(number);
         write(flow, |flow| {
@@ -264,11 +280,12 @@ impl FlowTable {
                 FlowAction::Drop { port_id } => (DROP, port_id, 0),
                 FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
             };
-            let (tag, vid) = match verdict.action {
-                FlowAction::Output { tag: FlowTag::Remove, .. } => (TAG_REMOVE, 0),
-                FlowAction::Output { tag: FlowTag::Set(vid), .. } => (TAG_SET, vid),
-                FlowAction::Deeper { classes } => (TAG_KEEP, classes),
-                FlowAction::Output { tag: FlowTag::Keep, .. } | FlowAction::Drop { .. } => (TAG_KEEP, 0),
+            let (tag, vid, mark) = match verdict.action {
+                FlowAction::Output { tag: FlowTag::Keep, mark, .. } => (TAG_KEEP, note.vid, mark),
+                FlowAction::Output { tag: FlowTag::Remove, mark, .. } => (TAG_REMOVE, note.vid, mark),
+                FlowAction::Output { tag: FlowTag::Set(vid), mark, .. } => (TAG_SET, vid, mark),
+                FlowAction::Drop { .. } => (TAG_KEEP, note.vid, note.reason.into()),
+                FlowAction::Deeper { classes } => (TAG_KEEP, classes, note.vid.into()),
             };
             flow.decided.store(verdict.decided, Relaxed);
             flow.ifindex.store(ifindex, Relaxed);
@@ -276,7 +293,7 @@ impl FlowTable {
             flow.max_length.store(verdict.max_length, Relaxed);
             flow.source.store(verdict.source.0, Relaxed);
             flow.destination.store(verdict.destination.0, Relaxed);
-            flow.note.store(note, Relaxed);
+            flow.mark.store(mark, Relaxed);
             flow.tag.store(tag, Relaxed);
             flow.vid.store(vid, Relaxed);
             flow.action.store(action, Relaxed);
@@ -328,18 +345,19 @@ impl FlowTable {
     fn read(&self, number: FlowNumber) -> AdoptedFlow {
         let flow = self.flow(number);
         let (port_id, ifindex) = (flow.output.load(Relaxed), flow.ifindex.load(Relaxed));
-        let vid = flow.vid.load(Relaxed);
+        let (vid, mark) = (flow.vid.load(Relaxed), flow.mark.load(Relaxed));
         let tag = match flow.tag.load(Relaxed) {
             TAG_REMOVE => FlowTag::Remove,
             TAG_SET => FlowTag::Set(vid),
             _ => FlowTag::Keep,
         };
-        let action = match flow.action.load(Relaxed) {
+        let (action, note) = match flow.action.load(Relaxed) {
             number @ (OUTPUT | DELIVER) => {
-                FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER }
+                let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
+                (action, FlowNote { vid, reason: 0 })
             }
-            DEEPER => FlowAction::Deeper { classes: vid },
-            _ => FlowAction::Drop { port_id },
+            DEEPER => (FlowAction::Deeper { classes: vid }, FlowNote { vid: mark as u16, reason: 0 }),
+            _ => (FlowAction::Drop { port_id }, FlowNote { vid, reason: mark as u16 }),
         };
         let verdict = FlowVerdict {
             action,
@@ -348,7 +366,7 @@ impl FlowTable {
             destination: StationSlot(flow.destination.load(Relaxed)),
             decided: flow.decided.load(Relaxed),
         };
-        AdoptedFlow { number, key: self.key(number), verdict, note: flow.note.load(Relaxed) }
+        AdoptedFlow { number, key: self.key(number), verdict, note }
     }
 
     /// What was counted for ports of what was carried under this number, as it was last noted.

@@ -20,7 +20,7 @@ pub(crate) struct Settings {
 }
 
 /// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 impl Settings {
     /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.
@@ -227,7 +227,7 @@ mod tests {
             ("action", offset_of!(Flow, action) as u32),
             ("tag", offset_of!(Flow, tag) as u32),
             ("vid", offset_of!(Flow, vid) as u32),
-            ("note", offset_of!(Flow, note) as u32),
+            ("mark", offset_of!(Flow, mark) as u32),
         ];
         assert_eq!(offsets(&btf, "flow"), (size_of::<Flow>(), named(&flow)));
         assert_eq!(offsets(&btf, "flow_count"), (16, named(&[("packets", 0), ("bytes", 8)])));
@@ -241,7 +241,7 @@ mod tests {
         let ends = [("transmit_ifindex", 0), ("receive_ifindex", 4)];
         assert_eq!(offsets(&btf, "collector_ends"), (8, named(&ends)));
         // crates/xsk/src/transmit/departures.rs has the other side.
-        let departure = ["ifindex", "length", "again", "tag_bytes", "result", "reserved", "packet"];
+        let departure = ["ifindex", "length", "again", "tag_bytes", "result", "mark", "packet"];
         let departure = departure.map(str::to_owned).into_iter().zip([0, 4, 6, 7, 8, 12, 16]).collect();
         assert_eq!(offsets(&btf, "departure"), (2048, departure));
         let ring = [

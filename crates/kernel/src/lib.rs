@@ -24,7 +24,6 @@ pub mod netlink;
 mod object;
 mod peer;
 mod pins;
-mod prefetch;
 pub mod probe;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
@@ -36,7 +35,8 @@ pub use cycles::cycles;
 pub use datapath::{CollectorProgram, Datapath, RingOwner, XdpProgram, XdpVariant};
 pub use error::DatapathError;
 pub use flows::{
-    AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNumber, FlowTable, FlowTag, FlowVerdict, NoPlace,
+    AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNote, FlowNumber, FlowTable, FlowTag, FlowVerdict,
+    NoPlace,
 };
 pub use generations::{Generations, StationSlot};
 pub use grace::{ShortGracePeriods, grace_period};
@@ -48,4 +48,3 @@ pub use link::{NetdevLink, program_name};
 pub use object::{DatapathOptions, LICENCE};
 pub use peer::reachable_peer;
 pub use pins::Pins;
-pub use prefetch::prefetch;

@@ -20,6 +20,8 @@ pub struct Tried<'a> {
     pub below: &'a [u8],
     /// The packet as it was left.
     pub packet: &'a [u8],
+    /// The mark that a program of tc left it.
+    pub mark: u32,
 }
 
 /// What the kernel lets be said of a packet in tc.
@@ -39,7 +41,10 @@ pub struct TcContext {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct SkBuff {
-    len_to_ingress_ifindex: [u32; 10],
+    len: u32,
+    pkt_type: u32,
+    mark: u32,
+    queue_mapping_to_ingress_ifindex: [u32; 7],
     ifindex: u32,
     tc_index: u32,
     cb: [u32; 5],
@@ -87,7 +92,7 @@ impl Trial {
         let mut context = came_in;
         let (verdict, bytes) = run(program, frame, &came_in, &mut context, &mut self.out)?;
         let (below, packet) = self.out[..bytes].split_at(context.data as usize);
-        Ok(Tried { verdict, below, packet })
+        Ok(Tried { verdict, below, packet, mark: 0 })
     }
 
     /// Runs a program of tc over a packet with this context. A tag is in the packet only: the kernel lets nobody say that
@@ -104,7 +109,7 @@ impl Trial {
         let TcContext { ifindex, cb, gso_segs, gso_size } = *context;
         let mut context = SkBuff { ifindex, cb, gso_segs, gso_size, ..SkBuff::default() };
         let (verdict, bytes) = run(program, packet, &{ context }, &mut context, &mut self.out)?;
-        Ok(Tried { verdict, below: &[], packet: &self.out[..bytes] })
+        Ok(Tried { verdict, below: &[], packet: &self.out[..bytes], mark: context.mark })
     }
 }
 

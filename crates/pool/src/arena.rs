@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Frame;
+use crate::prefetch::prefetch_bytes;
 
 /// Size of a frame in bytes; what the kernel calls a chunk.
 ///
@@ -161,6 +162,14 @@ impl Arena {
         let start = self.locate(frame, offset, len);
         // SAFETY: as in `bytes`; `&mut Frame` proves that no other slice of this frame exists.
         unsafe { std::slice::from_raw_parts_mut(start, usize::from(len)) }
+    }
+
+    /// Begins to bring `below` bytes below `address` and `bytes` from there into the processor's cache; packet path. It
+    /// reads nothing: the frames may be anybody's, and the address anything.
+    #[inline]
+    pub fn prefetch(&self, address: u64, below: u16, bytes: u16) {
+        let start = self.base.as_ptr().wrapping_add(address as usize).wrapping_sub(usize::from(below));
+        prefetch_bytes(start, usize::from(below) + usize::from(bytes));
     }
 
     /// Takes back a frame that the kernel returned by its address: any byte of the frame names it.

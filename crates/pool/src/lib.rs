@@ -12,6 +12,7 @@ mod burst;
 mod frame;
 mod ledger;
 mod magazine;
+mod prefetch;
 mod store;
 mod sync;
 
@@ -20,4 +21,5 @@ pub use burst::{Burst, MAX_SEGMENTS_PER_PACKET, PacketSegments, Segment};
 pub use frame::Frame;
 pub use ledger::Ledger;
 pub use magazine::Magazine;
+pub use prefetch::prefetch;
 pub use store::Pool;

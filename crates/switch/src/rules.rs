@@ -17,6 +17,8 @@ pub(crate) enum Doing {
     Output(Box<[PortId]>),
     /// What is done without rules.
     Normal,
+    /// The same, and what leaves has this mark.
+    Mark(u32),
     /// The same, and a copy leaves here.
     Mirror(PortId),
 }

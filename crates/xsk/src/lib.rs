@@ -26,4 +26,4 @@ mod transmit;
 pub use error::XskError;
 pub use rings::{CompletionRing, FillRing, RxRing, TxRing};
 pub use socket::{Closed, PortSocket, Queue, QueueOptions, QueueRings, Statistics};
-pub use transmit::{Departures, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError};
+pub use transmit::{Departures, Destination, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError};

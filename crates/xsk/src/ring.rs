@@ -137,6 +137,19 @@ impl<T: Copy> Consumer<T> {
         Some(value)
     }
 
+    /// The entry `ahead` of the next, which [`Consumer::pop`] takes later; `None` when there are not so many.
+    #[inline]
+    pub(crate) fn peek(&mut self, ahead: u32) -> Option<T> {
+        if self.memory.distance(self.seen_producer, self.next) <= ahead {
+            self.seen_producer = self.memory.producer().load(Ordering::Acquire);
+            if self.memory.distance(self.seen_producer, self.next) <= ahead {
+                return None;
+            }
+        }
+        // SAFETY: as in `pop`; `ahead` is less than what lies between the cursors.
+        Some(unsafe { self.memory.slot(self.next.wrapping_add(ahead)).read() })
+    }
+
     #[inline]
     pub(crate) fn release(&mut self) {
         self.memory.consumer().store(self.next, Ordering::Release);

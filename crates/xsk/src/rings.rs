@@ -94,12 +94,14 @@ impl FillRing {
 pub struct RxRing {
     ring: Consumer<libc::xdp_desc>,
     arena: Arc<Arena>,
+    /// Descriptors from the next on whose bytes were asked for.
+    fetched: u32,
     bad_descriptors: u64,
 }
 
 impl RxRing {
     pub(crate) fn new(ring: Consumer<libc::xdp_desc>, arena: Arc<Arena>) -> Self {
-        Self { ring, arena, bad_descriptors: 0 }
+        Self { ring, arena, fetched: 0, bad_descriptors: 0 }
     }
 
     /// Moves up to `packets` into `burst`, until it is full, the ring empty, or `bytes` are reached, which the last
@@ -111,6 +113,7 @@ impl RxRing {
         // A packet that has begun is received whole.
         while !burst.is_full() && (!last || received < bytes && burst.len() - before < packets) {
             let Some(descriptor) = self.ring.pop() else { break };
+            self.fetched = self.fetched.saturating_sub(1);
             last = descriptor.options & CONTINUED == 0;
             received += u64::from(descriptor.len);
             match self.segment(&descriptor) {
@@ -120,6 +123,19 @@ impl RxRing {
         }
         self.ring.release();
         burst.len() - before
+    }
+
+    /// Has the processor fetch what the next `descriptors` lead to, `below` bytes below it and up to `bytes` of it,
+    /// unless they were asked for before; packet path. Another processor has written it, and whoever reads it first
+    /// would wait for each by itself.
+    #[inline]
+    pub fn fetch_ahead(&mut self, descriptors: u32, below: u16, bytes: u16) {
+        while self.fetched < descriptors {
+            let Some(descriptor) = self.ring.peek(self.fetched) else { break };
+            let bytes = descriptor.len.min(u32::from(bytes)) as u16;
+            self.arena.prefetch(descriptor.addr, below, bytes);
+            self.fetched += 1;
+        }
     }
 
     /// Where the frames of its packets lie.

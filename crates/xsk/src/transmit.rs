@@ -46,6 +46,17 @@ pub enum TagEdit {
     Pop,
 }
 
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The netdev.
+    pub ifindex: u32,
+    /// What its queueing discipline and filters see as the packet's mark (`SO_MARK`).
+    pub mark: u32,
+    /// The caller's own, which comes back with the [`Outcome`].
+    pub token: u32,
+}
+
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxError {
@@ -73,7 +84,7 @@ impl TxError {
 /// What became of one packet that was pushed.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// The caller's own mark for it.
+    /// As in its [`Destination`].
     pub token: u32,
     /// Bytes on the wire.
     pub len_bytes: u32,
@@ -165,13 +176,13 @@ impl<'a> TxBatch<'a> {
         self.queued == BATCH || self.pieces + PIECES_PER_PACKET > PIECES
     }
 
-    /// Queues `packet` for the netdev `ifindex`; packet path. `token` comes back with the [`Outcome`].
+    /// Queues `packet`; packet path.
     ///
     /// # Panics
     /// When the batch is full, or a tag is to be edited in a packet whose first segment has no Ethernet header:
     /// both are bugs of the caller.
     #[inline]
-    pub fn push(&mut self, packet: PacketSegments<'a>, edit: TagEdit, ifindex: u32, token: u32) {
+    pub fn push(&mut self, packet: PacketSegments<'a>, edit: TagEdit, to: Destination) {
         let again = self.last.is_some_and(|(last, kept)| std::ptr::eq(last, packet) && kept == edit);
         self.last = Some((packet, edit));
         let mut message = self.begin(Offload::default());
@@ -198,7 +209,7 @@ impl<'a> TxBatch<'a> {
             message.add(message.arena.bytes(&segment.frame, segment.offset, segment.len));
         }
         let len_bytes = message.len_bytes;
-        self.end(ifindex, Packet { token, len_bytes, ethertype, again });
+        self.end(to, Packet { token: to.token, len_bytes, ethertype, again });
     }
 
     /// Queues the payloads of `packets` behind one header, for the kernel to cut; packet path.
@@ -210,8 +221,7 @@ impl<'a> TxBatch<'a> {
         &mut self,
         joint: Joint<'_>,
         packets: impl Iterator<Item = PacketSegments<'a>>,
-        ifindex: u32,
-        token: u32,
+        to: Destination,
     ) {
         assert!(self.with_joints, "the batch takes no joint packets");
         let mut message = self.begin(Offload {
@@ -231,7 +241,8 @@ impl<'a> TxBatch<'a> {
             }
         }
         self.last = None;
-        self.end(ifindex, Packet { token, len_bytes: joint.wire_bytes, ethertype: [0, 0], again: false });
+        let len_bytes = joint.wire_bytes;
+        self.end(to, Packet { token: to.token, len_bytes, ethertype: [0, 0], again: false });
     }
 
     /// Whether packets of `segments` frames in all fit into one joint packet.
@@ -251,10 +262,10 @@ impl<'a> TxBatch<'a> {
     }
 
     #[inline]
-    fn end(&mut self, ifindex: u32, packet: Packet) {
+    fn end(&mut self, to: Destination, packet: Packet) {
         let arrays = &mut *self.transmitter.arrays;
         arrays.packets[self.queued] = packet;
-        arrays.addresses[self.queued].sll_ifindex = ifindex as i32;
+        arrays.address(self.queued, to);
         self.queued += 1;
     }
 

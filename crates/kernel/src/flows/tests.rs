@@ -15,7 +15,13 @@ fn table(max_flows: u32) -> FlowTable {
 
 fn verdict() -> FlowVerdict {
     FlowVerdict {
-        action: FlowAction::Output { port_id: 2, ifindex: 9, tag: FlowTag::Set(7), to_peer: true },
+        action: FlowAction::Output {
+            port_id: 2,
+            ifindex: 9,
+            tag: FlowTag::Set(7),
+            to_peer: true,
+            mark: 70_000,
+        },
         max_length: 1514,
         source: StationSlot(1),
         destination: StationSlot(2),
@@ -36,8 +42,9 @@ fn a_key_gives_back_what_it_was_made_of() {
 fn what_was_put_in_is_found_and_nothing_else() {
     let mut table = table(1000);
     let key = |station| FlowKey::new(1, None, station, 1);
-    let numbers: HashMap<u64, FlowNumber> =
-        (0..1000).map(|n| (n, table.insert(key(n), &verdict(), 7).expect("a place"))).collect();
+    let numbers: HashMap<u64, FlowNumber> = (0..1000)
+        .map(|n| (n, table.insert(key(n), &verdict(), FlowNote::default()).expect("a place")))
+        .collect();
     for (station, number) in &numbers {
         assert_eq!(table.find(key(*station)), Some(*number));
     }
@@ -51,7 +58,7 @@ fn a_place_is_not_used_again_before_it_is_reclaimed() {
     let mut table = table(1);
     let key = FlowKey::new(1, None, 1, 2);
     let mut places = Vec::new();
-    while let Ok(number) = table.insert(key, &verdict(), 7) {
+    while let Ok(number) = table.insert(key, &verdict(), FlowNote::default()) {
         table.remove(number);
         assert!(!places.contains(&number));
         assert_eq!(table.find(key), None);
@@ -60,13 +67,15 @@ fn a_place_is_not_used_again_before_it_is_reclaimed() {
     let left = table.take_left();
     assert_eq!(left, places);
     table.reclaim(&left);
-    assert!(places.contains(&table.insert(key, &verdict(), 7).expect("a place that was left")));
+    assert!(
+        places.contains(&table.insert(key, &verdict(), FlowNote::default()).expect("a place that was left"))
+    );
 }
 
 #[test]
 fn a_version_is_even_but_while_its_flow_is_written() {
     let mut table = table(10);
-    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), 7).expect("a place");
+    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), FlowNote::default()).expect("a place");
     let version = |table: &FlowTable| table.flow(number).version.load(Relaxed);
     let before = version(&table);
     assert_eq!(before % 2, 0);
@@ -93,7 +102,13 @@ fn at_its_limit_the_table_has_a_place_for_nearly_every_flow() {
     let mut table = table(10_000);
     let refused = (0..10_000u64)
         .filter(|n| {
-            table.insert(FlowKey::new(1, None, n.wrapping_mul(0x9e37_79b9_7f4a), 1), &verdict(), 7).is_err()
+            table
+                .insert(
+                    FlowKey::new(1, None, n.wrapping_mul(0x9e37_79b9_7f4a), 1),
+                    &verdict(),
+                    FlowNote::default(),
+                )
+                .is_err()
         })
         .count();
     assert_eq!(refused, 0);
@@ -113,24 +128,37 @@ fn classes_have_places_of_their_own_in_a_key() {
 #[test]
 fn an_adopted_table_is_read_as_it_was_written() {
     let mut table = table(100);
-    let (key, gone) = (FlowKey::new(3, Some(9), 1, 2), FlowKey::new(3, None, 5, 6));
-    let number = table.insert(key, &verdict(), 77).expect("a place");
-    let left = table.insert(gone, &verdict(), 0).expect("a place");
+    let output = |tag, to_peer, mark| FlowAction::Output { port_id: 2, ifindex: 9, tag, to_peer, mark };
+    let written = [
+        (output(FlowTag::Set(7), true, 70_000), FlowNote { vid: 7, reason: 0 }),
+        (output(FlowTag::Keep, false, 0), FlowNote { vid: 4094, reason: 0 }),
+        (output(FlowTag::Remove, false, u32::MAX), FlowNote { vid: 7, reason: 0 }),
+        (FlowAction::Drop { port_id: 2 }, FlowNote { vid: 7, reason: 11 }),
+        (FlowAction::Deeper { classes: 21 }, FlowNote { vid: 7, reason: 0 }),
+    ];
+    let mut wanted = HashMap::new();
+    for ((action, note), src) in written.into_iter().zip(1..) {
+        let (key, verdict) = (FlowKey::new(3, Some(9), src, 2), FlowVerdict { action, ..verdict() });
+        let number = table.insert(key, &verdict, note).expect("a place");
+        table.note_settled(number, FlowCount { packets: src, bytes: 4 });
+        wanted.insert(number, (key, verdict, note, src));
+    }
+    let left = table.insert(FlowKey::new(3, None, 5, 6), &verdict(), FlowNote::default()).expect("a place");
     table.remove(left);
     table.take_left();
-    table.note_settled(number, FlowCount { packets: 3, bytes: 4 });
     let adopted = table.adopt();
-    assert_eq!(adopted.len(), 1);
-    assert_eq!((adopted[0].number, adopted[0].key, adopted[0].note), (number, key, 77));
-    assert_eq!(adopted[0].verdict, verdict());
-    assert_eq!(table.settled(number), FlowCount { packets: 3, bytes: 4 });
+    assert_eq!(adopted.len(), wanted.len());
+    for AdoptedFlow { number, key, verdict, note } in adopted {
+        let packets = table.settled(number).packets;
+        assert_eq!((key, verdict, note, packets), wanted[&number]);
+    }
     assert_eq!(table.take_left(), [left], "given up once more");
 }
 
 #[test]
 fn a_reclaimed_place_begins_at_zero() {
     let mut table = table(10);
-    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), 0).expect("a place");
+    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), FlowNote::default()).expect("a place");
     set(table.count_in(1, number), FlowCount { packets: 5, bytes: 6 });
     table.note_settled(number, FlowCount { packets: 5, bytes: 6 });
     table.remove(number);

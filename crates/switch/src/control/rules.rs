@@ -136,13 +136,6 @@ impl Control {
     }
 
     fn refuse_rule(&self, request: &RuleAdd) -> Result<(), ApiError> {
-        if let RuleAction::Mark(mark) = request.action {
-            let message = "marks are not given yet".to_owned();
-            return Err(ApiError::new(ErrorCode::NotSupported, message)
-                .with_field("action")
-                .with_value(format!("mark:{mark}"))
-                .with_remedy("use drop, output, normal or mirror"));
-        }
         if let Some((id, _)) = self.rules.rules.iter().find(|(_, rule)| rule.asked.asks_the_same(request)) {
             let message = format!("rule {id} asks the same with the same priority");
             return Err(ApiError::new(ErrorCode::RuleExists, message)
@@ -195,7 +188,8 @@ impl Control {
         let id = |name: &str| self.ids_by_name.get(name).copied().ok_or_else(|| name.to_owned());
         let doing = match &rule.action {
             RuleAction::Drop => Doing::Drop,
-            RuleAction::Normal | RuleAction::Mark(_) => Doing::Normal,
+            RuleAction::Normal => Doing::Normal,
+            RuleAction::Mark(mark) => Doing::Mark(*mark),
             RuleAction::Mirror(port) => Doing::Mirror(id(port)?),
             RuleAction::Output(ports) => {
                 Doing::Output(ports.iter().map(|port| id(port)).collect::<Result<_, _>>()?)

@@ -19,7 +19,7 @@
 
 use forebay_flow::Class;
 use forebay_hints::{Hint, Values};
-use forebay_kernel::prefetch;
+use forebay_pool::prefetch;
 
 use super::key::{Key, WORDS};
 use crate::fdb::{GOLDEN, PI, folded_product};

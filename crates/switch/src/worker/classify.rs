@@ -27,6 +27,8 @@ pub(super) struct Headers {
     pub(super) tag_is_out: bool,
     /// Behind the tag.
     pub(super) ethertype: u16,
+    /// What a rule has it leave with.
+    pub(super) mark: u32,
 }
 
 impl Headers {
@@ -85,7 +87,7 @@ fn headers(arena: &Arena, packet: &[Segment], outside: Option<Tag>, port: &PortE
     let tag_is_out = outside.is_some();
     // A tag in the packet is what comes behind one that is not.
     let ethertype = if tag_is_out && frame.tag.is_some() { ethertype::VLAN } else { frame.ethertype };
-    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out, ethertype })
+    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out, ethertype, mark: 0 })
 }
 
 #[cfg(test)]
@@ -124,6 +126,7 @@ mod tests {
                         tag: Some(tag),
                         tag_is_out,
                         ethertype: 0x0800,
+                        mark: 0,
                     };
                     let inside = edited(Some(tag_bytes(tag.tci())), headers(false).egress(output));
                     assert_eq!(inside, edited(None, headers(true).egress(output)), "{tci:x}");

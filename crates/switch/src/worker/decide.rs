@@ -79,7 +79,7 @@ impl Worker {
         self.ask_rules(arena, topology, packets.clone());
         for (at, index) in packets.clone().enumerate() {
             let verdict = match self.classified[index] {
-                Ok(headers) => {
+                Ok(mut headers) => {
                     let guard = follows.then(|| Guard::begin(&self.shared.generations, headers));
                     let learned = self.learn(port, headers, now_s);
                     not_learned += u64::from(learned == Source::Unknown);
@@ -88,14 +88,19 @@ impl Worker {
                     if let Some(rule) = ruling.rule {
                         rule.cells.count(self.index, self.burst.len_bytes(index));
                     }
-                    let verdict = match ruling.rule.map(|rule| &rule.doing) {
+                    let doing = ruling.rule.map(|rule| &rule.doing);
+                    if let Some(Doing::Mark(mark)) = doing {
+                        headers.mark = *mark;
+                        self.classified[index] = Ok(headers);
+                    }
+                    let verdict = match doing {
                         Some(Doing::Drop) => Verdict::Drop(DropReason::ByRule),
                         Some(Doing::Output(ports)) => self.output(ports, index, topology, port, headers),
-                        Some(Doing::Normal | Doing::Mirror(_)) | None => {
+                        Some(Doing::Normal | Doing::Mark(_) | Doing::Mirror(_)) | None => {
                             self.verdict(topology, port, member, headers, now, &mut lookups)
                         }
                     };
-                    if let Some(Doing::Mirror(to)) = ruling.rule.map(|rule| &rule.doing) {
+                    if let Some(Doing::Mirror(to)) = doing {
                         self.mirror(index, *to, topology, headers, verdict);
                     }
                     if let (Some(guard), Source::Known) = (guard, learned) {

@@ -6,12 +6,12 @@
 use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Segment};
 use forebay_wire::run::{MAX_HEADER_BYTES, Run};
 use forebay_wire::{Verdict as Checked, verify_l4};
-use forebay_xsk::{Joint, TagEdit, TxBatch};
+use forebay_xsk::{Destination, Joint, TagEdit, TxBatch};
 
 use super::Worker;
-use super::classify::{Classified, Headers};
+use super::classify::Classified;
 use super::decide::Verdict;
-use crate::topology::{PortEntry, Topology};
+use crate::topology::Topology;
 
 /// Packets shorter than this are not worth a look at their TCP header.
 const SHORTEST: u32 = 512;
@@ -85,7 +85,8 @@ fn run_from(
 fn same_way_in(classified: &[Classified], first: usize, index: usize) -> bool {
     match (&classified[first], &classified[index]) {
         (Ok(a), Ok(b)) => {
-            a.input == b.input && a.vid == b.vid && a.tag == b.tag && a.tag_is_out == b.tag_is_out
+            let vlans_are = a.vid == b.vid && a.tag == b.tag && a.tag_is_out == b.tag_is_out;
+            vlans_are && a.input == b.input && a.mark == b.mark
         }
         _ => false,
     }
@@ -103,21 +104,14 @@ fn is_right(arena: &Arena, packet: &[Segment]) -> bool {
     verify_l4(&fragments[..packet.len().min(MAX_SEGMENTS_PER_PACKET)]) == Checked::Good
 }
 
-/// Where a run goes, and the mark that comes back with its outcome.
-pub(super) struct Output<'t> {
-    pub(super) port: &'t PortEntry,
-    pub(super) ifindex: u32,
-    pub(super) token: u32,
-}
-
 /// Queues the run.
 pub(super) fn push<'a>(
     batch: &mut TxBatch<'a>,
     arena: &'a Arena,
     burst: &'a Burst,
     joint: &JointRun,
-    headers: Headers,
-    to: Output<'_>,
+    edit: TagEdit,
+    to: Destination,
 ) {
     let JointRun { first, run } = *joint;
     let packets = first..first + run.segments() as usize;
@@ -125,7 +119,6 @@ pub(super) fn push<'a>(
     let last = first_bytes(arena, burst.packet(packets.end - 1));
     let mut room = [0; TAG + MAX_HEADER_BYTES];
     let bytes = run.write_header(head, last, &mut room[TAG..]);
-    let edit = headers.egress(&to.port.vlans);
     let header = edit_tag(&mut room, bytes, edit);
     let grown = header.len() as i64 - bytes as i64;
     let described = Joint {
@@ -136,7 +129,7 @@ pub(super) fn push<'a>(
         wire_bytes: (i64::from(run.wire_bytes()) + grown * i64::from(run.segments())) as u32,
         skip_bytes: run.header_bytes(),
     };
-    batch.push_joint(described, packets.map(|index| burst.packet(index)), to.ifindex, to.token);
+    batch.push_joint(described, packets.map(|index| burst.packet(index)), to);
 }
 
 /// Edits the tag of a header of `bytes` bytes that lies behind room for one tag.

@@ -145,6 +145,7 @@ pub(super) mod tests {
                 tag,
                 tag_is_out: tag_is_out && tag.is_some(),
                 ethertype,
+                mark: 0,
             },
         )
     }

@@ -65,6 +65,7 @@ pub(crate) enum Why {
     NoFrames,
     Copies,
     Flooded,
+    Marked,
 }
 
 impl Why {
@@ -75,6 +76,7 @@ impl Why {
             Why::NoFrames => "the output takes no frames from XDP programs",
             Why::Copies => "more than one copy",
             Why::Flooded => "flooded",
+            Why::Marked => "frames between drivers have no mark",
         }
     }
 }
@@ -225,10 +227,11 @@ fn repeatable(
             let generation = topology.port(id).map_or(0, |port| port.generation);
             Ok((FlowAction::Drop { port_id: id.0 }, generation, u16::MAX))
         }
+        (Verdict::Forward(_), Some(_)) if port.is_xdp && headers.mark != 0 => no(Why::Marked),
         (Verdict::Forward(id), Some((output, ifindex))) if port.reaches(output) => {
             let tag = flow_tag(output.vlans.egress(headers.vid, headers.tag), headers.vid);
             let to_peer = !port.is_xdp && output.peer == Some(headers.dst);
-            let action = FlowAction::Output { port_id: id.0, ifindex, tag, to_peer };
+            let action = FlowAction::Output { port_id: id.0, ifindex, tag, to_peer, mark: headers.mark };
             Ok((action, output.generation, longest(output, headers.tag)))
         }
         (Verdict::Forward(_), _) => no(Why::NoFrames),
@@ -266,7 +269,16 @@ mod tests {
     use crate::topology::tests::entry;
 
     fn headers(tag: Option<Tag>) -> Headers {
-        Headers { input: PortId(0), dst: 2, src: 4, vid: 10, tag, tag_is_out: false, ethertype: 0x0800 }
+        Headers {
+            input: PortId(0),
+            dst: 2,
+            src: 4,
+            vid: 10,
+            tag,
+            tag_is_out: false,
+            ethertype: 0x0800,
+            mark: 0,
+        }
     }
 
     fn made(verdict: Verdict) -> Made<'static> {

@@ -3,16 +3,17 @@
 use std::ops::Range;
 
 use forebay_control::PortId;
-use forebay_kernel::prefetch;
 use forebay_policy::Standing;
 
 use super::below::Below;
-use super::{Channel, Feed, SuppliedBy, Worker};
+use super::{BUDGET, Channel, Feed, SuppliedBy, Worker};
 
 /// Bytes of a packet that are read in any case.
 const HEADERS: u16 = 64;
 /// Bytes below a packet that end with its layout's id; most layouts have no more.
 const NEAREST_BELOW: u16 = 64;
+/// Packets that the processor is told of before their turn: those of this one, and of the next meanwhile.
+const AHEAD: u32 = 2 * BUDGET as u32;
 
 /// Packets of a burst, one after the other, that came from one port.
 #[derive(Clone, Debug)]
@@ -27,8 +28,9 @@ impl Worker {
     pub(super) fn receive(&mut self, channel: &mut Channel) -> Standing {
         channel.gauge.set(u64::from(channel.ring.occupancy()));
         let piece = channel.turn.piece(self.ready.pace());
+        let below = if channel.is_marked { NEAREST_BELOW } else { 0 };
+        channel.ring.fetch_ahead(AHEAD, below, HEADERS);
         channel.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
-        self.bring_closer(channel);
         let bytes = (0..self.burst.len()).map(|index| u64::from(self.burst.len_bytes(index))).sum();
         let more = channel.ring.occupancy() > 0;
         let standing = channel.turn.served(self.burst.len() as u32, bytes, more);
@@ -52,17 +54,6 @@ impl Worker {
             Feed::Shared => self.find_stretches(),
         }
         standing
-    }
-
-    /// Has the processor fetch all packets at once that it would wait for one by one: another one has written them.
-    fn bring_closer(&self, channel: &Channel) {
-        let arena = channel.ring.arena();
-        for index in 0..self.burst.len() {
-            let first = &self.burst.packet(index)[0];
-            let below = if channel.is_marked { NEAREST_BELOW.min(first.offset) } else { 0 };
-            let bytes = below + first.len.min(HEADERS);
-            prefetch(arena.bytes(&first.frame, first.offset - below, bytes));
-        }
     }
 
     fn find_stretches(&mut self) {

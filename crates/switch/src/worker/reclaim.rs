@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use forebay_pool::{Burst, Segment};
-use forebay_xsk::{Queue, RxRing, TagEdit, Transmitter};
+use forebay_xsk::{Destination, Queue, RxRing, TagEdit, Transmitter};
 
 use super::channel::Supply;
 use super::{BUDGET, Worker};
@@ -105,7 +105,8 @@ impl Supply {
         burst.push(Segment { frame, offset: OFFSET, len: PACKET_BYTES }, true);
         let mut batch = transmitter.batch(arena, false);
         for _ in 0..packets {
-            batch.push(burst.packet(0), TagEdit::Keep, drain.ifindex, 0);
+            let to = Destination { ifindex: drain.ifindex, mark: 0, token: 0 };
+            batch.push(burst.packet(0), TagEdit::Keep, to);
         }
         batch.flush(|_| ());
         burst.drain().for_each(|frame| self.magazine.put(frame));

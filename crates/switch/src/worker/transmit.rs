@@ -2,7 +2,7 @@
 
 use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, Burst, PacketSegments};
-use forebay_xsk::{Outcome, TxBatch, TxError};
+use forebay_xsk::{Destination, Outcome, TxBatch, TxError};
 
 use super::Worker;
 use super::classify::Headers;
@@ -81,23 +81,21 @@ impl<'a> Out<'a> {
     }
 
     fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
-        if let Some(ifindex) = self.offer(port, 1) {
-            let edit = headers.egress(&port.vlans);
-            self.batch.push(packet, edit, ifindex, token(port, 1));
+        if let Some(to) = self.offer(port, 1, headers.mark) {
+            self.batch.push(packet, headers.egress(&port.vlans), to);
         }
     }
 
     fn send_joint(&mut self, port: PortId, burst: &'a Burst, joint: &JointRun, headers: Headers) {
         let Some(port) = self.topology.port(port) else { return };
         let packets = joint.run.segments();
-        if let Some(ifindex) = self.offer(port, packets) {
-            let to = join::Output { port, ifindex, token: token(port, packets) };
-            join::push(&mut self.batch, self.arena, burst, joint, headers, to);
+        if let Some(to) = self.offer(port, packets, headers.mark) {
+            join::push(&mut self.batch, self.arena, burst, joint, headers.egress(&port.vlans), to);
         }
     }
 
     /// Makes room for one more message to `port`, if there is a netdev to send it to.
-    fn offer(&mut self, port: &PortEntry, packets: u32) -> Option<u32> {
+    fn offer(&mut self, port: &PortEntry, packets: u32, mark: u32) -> Option<Destination> {
         let cell = port.cells.of(self.worker);
         cell.tx_offered.add(u64::from(packets));
         self.copies += u64::from(packets);
@@ -106,7 +104,7 @@ impl<'a> Out<'a> {
         } else if self.batch.is_full() {
             self.flush();
         }
-        port.ifindex
+        port.ifindex.map(|ifindex| Destination { ifindex, mark, token: token(port, packets) })
     }
 
     fn flush(&mut self) {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use forebay_pool::{Arena, Burst, FrameSize, Segment};
-use forebay_xsk::{TagEdit, Transmitter};
+use forebay_xsk::{Destination, TagEdit, Transmitter};
 
 use crate::Sender;
 use crate::measure::Tally;
@@ -43,8 +43,9 @@ impl Sender for PacketSender {
             let mut queued = self.transmitter.batch(&self.arena, false);
             for number in sent..sent + count {
                 let frame = (number as usize / self.copies) % BURST;
-                let port = self.ports[number as usize % self.ports.len()];
-                queued.push(self.burst.packet(frame), TagEdit::Keep, port, 0);
+                let ifindex = self.ports[number as usize % self.ports.len()];
+                let to = Destination { ifindex, mark: 0, token: 0 };
+                queued.push(self.burst.packet(frame), TagEdit::Keep, to);
             }
             let mut refused = 0;
             queued.flush(|outcome| refused += u64::from(outcome.result.is_err()));

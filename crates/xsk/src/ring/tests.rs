@@ -57,7 +57,7 @@ proptest! {
     fn a_ring_is_a_bounded_queue_wherever_its_cursors_start(
         start in start(),
         order in 1..7u32,
-        steps in prop::collection::vec((0..4u8, 1..40u32), 1..60),
+        steps in prop::collection::vec((0..5u8, 1..40u32), 1..60),
     ) {
         let size = 1 << order;
         let ring = HeapRing::<u64>::new(size, start);
@@ -78,7 +78,10 @@ proptest! {
                     prop_assert_eq!(got, visible.pop_front());
                     unreleased += u32::from(got.is_some());
                 },
-                _ => { consumer.release(); unreleased = 0 }
+                3 => { consumer.release(); unreleased = 0 }
+                _ => for ahead in 0..count {
+                    prop_assert_eq!(consumer.peek(ahead), visible.get(ahead as usize).copied());
+                },
             }
             prop_assert_eq!(consumer.occupancy(), visible.len() as u32);
             prop_assert_eq!(producer.occupancy(), (written.len() + visible.len()) as u32 + unreleased);

@@ -106,6 +106,26 @@ fn a_budget_is_kept_and_the_rest_waits() {
 }
 
 #[test]
+fn what_was_fetched_ahead_still_waits_and_is_not_fetched_twice() {
+    let (arena, _kernel_holds) = arena();
+    let (mut kernel, mut rx) = rx(&arena);
+    for frame in 0..5 {
+        kernel.push(descriptor(frame, 60, 0));
+    }
+    kernel.publish();
+    let mut burst = Burst::new(64);
+    for (wanted, fetched) in [(3, 3), (2, 3), (64, 5)] {
+        rx.fetch_ahead(wanted, 64, 64);
+        assert_eq!((rx.fetched, rx.occupancy()), (fetched, 5));
+    }
+    assert_eq!(rx.receive(&mut burst, 4, u64::MAX), 4);
+    assert_eq!(rx.fetched, 1, "the last one");
+    assert_eq!(rx.receive(&mut burst, 4, u64::MAX), 1);
+    rx.fetch_ahead(64, 64, 64);
+    assert_eq!(rx.fetched, 0, "there are no more");
+}
+
+#[test]
 fn an_allowance_of_bytes_ends_with_a_whole_packet() {
     let (arena, _kernel_holds) = arena();
     let (mut kernel, mut rx) = rx(&arena);

@@ -35,7 +35,7 @@ struct Departure {
     again: u8,
     tag_bytes: u8,
     result: i32,
-    reserved: u32,
+    mark: u32,
     packet: [u8; LEN_MAX],
 }
 
@@ -143,6 +143,7 @@ impl Departures {
         unsafe {
             (&raw mut (*slot).ifindex).write(arrays.ifindex(index));
             (&raw mut (*slot).again).write(packet.again.into());
+            (&raw mut (*slot).mark).write(arrays.mark(index));
             // What the program does not come to was not sent.
             (&raw mut (*slot).result).write(-libc::EINVAL);
         }
@@ -219,7 +220,7 @@ mod tests {
             offset_of!(Departure, again),
             offset_of!(Departure, tag_bytes),
             offset_of!(Departure, result),
-            offset_of!(Departure, reserved),
+            offset_of!(Departure, mark),
             offset_of!(Departure, packet),
         ];
         assert_eq!((size_of::<Departure>(), offsets), (2048, [0, 4, 6, 7, 8, 12, 16]));

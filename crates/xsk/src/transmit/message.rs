@@ -2,7 +2,7 @@
 
 use forebay_pool::Arena;
 
-use super::{Outcome, TxError};
+use super::{Destination, Outcome, TxError};
 
 /// Packets that are sent together.
 pub(super) const BATCH: usize = 64;
@@ -24,6 +24,7 @@ pub(super) struct Arrays {
     /// Where the pieces of each message begin.
     first_pieces: [usize; BATCH],
     tags: [[u8; TAG]; BATCH],
+    marks: [Mark; BATCH],
     offloads: [Offload; BATCH],
     headers: [[u8; HEADER]; BATCH],
 }
@@ -52,11 +53,32 @@ impl Arrays {
         for address in &mut arrays.addresses {
             address.sll_family = libc::AF_PACKET as u16;
         }
+        for mark in &mut arrays.marks {
+            mark.header.cmsg_len = size_of::<libc::cmsghdr>() + size_of::<u32>();
+            mark.header.cmsg_level = libc::SOL_SOCKET;
+            mark.header.cmsg_type = libc::SO_MARK;
+        }
         arrays
+    }
+
+    /// Says where a message goes.
+    #[inline]
+    pub(super) fn address(&mut self, index: usize, to: Destination) {
+        self.addresses[index].sll_ifindex = to.ifindex as i32;
+        self.marks[index].mark = to.mark;
+        let header = &mut self.messages[index].msg_hdr;
+        (header.msg_control, header.msg_controllen) = match to.mark {
+            0 => (std::ptr::null_mut(), 0),
+            _ => (std::ptr::from_mut(&mut self.marks[index]).cast(), size_of::<Mark>()),
+        };
     }
 
     pub(super) fn ifindex(&self, index: usize) -> u32 {
         self.addresses[index].sll_ifindex as u32
+    }
+
+    pub(super) fn mark(&self, index: usize) -> u32 {
+        self.marks[index].mark
     }
 
     /// The pieces of a message of this batch.
@@ -64,6 +86,14 @@ impl Arrays {
         let first = self.first_pieces[index];
         &self.pieces[first..first + self.messages[index].msg_hdr.msg_iovlen]
     }
+}
+
+/// A control message with which a packet leaves with a mark of its own.
+#[repr(C)]
+struct Mark {
+    header: libc::cmsghdr,
+    mark: u32,
+    padding: u32,
 }
 
 /// `struct virtio_net_hdr`, include/uapi/linux/virtio_net.h; all zero for a packet as it is.

@@ -1,7 +1,7 @@
 //! The book of a table that an earlier process wrote, and what is noted for the next one.
 
 use forebay_control::DropReason;
-use forebay_kernel::{AdoptedFlow, FlowCount, FlowNumber};
+use forebay_kernel::{AdoptedFlow, FlowCount, FlowNote, FlowNumber};
 use forebay_policy::Nanos;
 
 use super::{Entry, FlowBook};
@@ -11,12 +11,11 @@ impl FlowBook {
     /// Takes up the flows that an earlier process left.
     pub(crate) fn adopt(&mut self, now: Nanos) {
         for AdoptedFlow { number, key, verdict, note } in self.table.adopt() {
-            let (vid, reason) = read_note(note);
             let offer = Offer {
                 key,
                 repeat: Ok(verdict),
-                vid,
-                reason,
+                vid: note.vid,
+                reason: reason_of(note),
                 carried: FlowCount::default(),
                 rule: None,
                 deeper: None,
@@ -45,13 +44,12 @@ impl FlowBook {
     }
 }
 
-/// What a flow's place does not say: the VLAN, and the reason of a drop.
-pub(super) fn note_of(offer: &Offer) -> u32 {
-    let reason = offer.reason.map_or(0, |reason| reason.index() as u32 + 1);
-    u32::from(offer.vid) | reason << 16
+/// The VLAN, and the reason of a drop.
+pub(super) fn note_of(offer: &Offer) -> FlowNote {
+    FlowNote { vid: offer.vid, reason: offer.reason.map_or(0, |reason| reason.index() as u16 + 1) }
 }
 
-fn read_note(note: u32) -> (u16, Option<DropReason>) {
-    let reason = (note >> 16).checked_sub(1).and_then(|index| DropReason::ALL.get(index as usize));
-    (note as u16, reason.copied())
+fn reason_of(note: FlowNote) -> Option<DropReason> {
+    let index = note.reason.checked_sub(1)?;
+    DropReason::ALL.get(usize::from(index)).copied()
 }

@@ -90,8 +90,16 @@ proptest! {
 }
 
 fn udp(flow: u32) -> Packet {
-    let headers =
-        Headers { input: PortId(1), dst: 2, src: 4, vid: 0, tag: None, tag_is_out: false, ethertype: 0x0800 };
+    let headers = Headers {
+        input: PortId(1),
+        dst: 2,
+        src: 4,
+        vid: 0,
+        tag: None,
+        tag_is_out: false,
+        ethertype: 0x0800,
+        mark: 0,
+    };
     let [a, b, c, d] = flow.to_be_bytes();
     let mut bytes = vec![0; 60];
     (bytes[14], bytes[23]) = (0x45, 17);

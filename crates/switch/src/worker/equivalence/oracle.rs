@@ -30,6 +30,7 @@ pub(super) enum Action {
     Drop,
     Output(Vec<u16>),
     Normal,
+    Mark(u32),
     Mirror(u16),
 }
 
@@ -146,7 +147,9 @@ impl Oracle {
             Some(Action::Output(ports)) => {
                 ports.iter().copied().filter(|port| *port != input && self.carries(*port, vid)).collect()
             }
-            Some(Action::Normal | Action::Mirror(_)) | None => self.normal(packet, input, vid),
+            Some(Action::Normal | Action::Mark(_) | Action::Mirror(_)) | None => {
+                self.normal(packet, input, vid)
+            }
         };
         if let Some(Action::Mirror(to)) = rule.map(|rule| &rule.action)
             && *to != input

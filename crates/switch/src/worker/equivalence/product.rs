@@ -11,8 +11,8 @@ use forebay_control::PortId;
 use forebay_kernel::netlink::link;
 use forebay_kernel::trial::{Trial, Tried};
 use forebay_kernel::{
-    Bank, ClassTable, Datapath, DatapathOptions, FlowKey, FlowNumber, FlowTable, FlowVerdict, PortConfig,
-    XdpProgram, XdpVariant,
+    Bank, ClassTable, Datapath, DatapathOptions, FlowKey, FlowNote, FlowNumber, FlowTable, FlowVerdict,
+    PortConfig, XdpProgram, XdpVariant,
 };
 use forebay_policy::Nanos;
 use forebay_pool::{Arena, Frame, FrameSize, Segment};
@@ -226,7 +226,7 @@ impl Product {
             self.table.remove(*number);
         }
         self.flows.remove(&key);
-        let Ok(number) = self.table.insert(key, verdict, 0) else { return false };
+        let Ok(number) = self.table.insert(key, verdict, FlowNote::default()) else { return false };
         self.flows.insert(key, (number, *verdict));
         true
     }

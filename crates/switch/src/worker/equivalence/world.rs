@@ -95,6 +95,7 @@ fn action(random: &mut Random, ports: u16) -> Action {
             Action::Output(vec![first, (first + 1) % ports])
         }
         5 => Action::Mirror(any(random)),
+        6 => Action::Mark(7),
         _ => Action::Normal,
     }
 }
@@ -148,6 +149,7 @@ fn doing(action: &Action) -> Doing {
         Action::Drop => Doing::Drop,
         Action::Output(ports) => Doing::Output(ports.iter().copied().map(PortId).collect()),
         Action::Normal => Doing::Normal,
+        Action::Mark(mark) => Doing::Mark(*mark),
         Action::Mirror(port) => Doing::Mirror(PortId(*port)),
     }
 }

@@ -7,18 +7,23 @@ const LINE: usize = 64;
 /// Begins to bring a value into the cache, where the processor can be told, and does not wait for it. Packet path.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
+    prefetch_bytes(std::ptr::from_ref(value).cast(), size_of_val(value));
+}
+
+/// The same for whatever lies in the `bytes` from `first`, which need not be there.
+#[inline]
+pub(crate) fn prefetch_bytes(first: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let (first, bytes) = (std::ptr::from_ref(value).cast::<i8>(), size_of_val(value));
         for at in (0..bytes).step_by(LINE) {
             // SAFETY: every x86-64 processor has the instruction, which reads nothing that a program could see and
-            // never faults; `at` lies within the value.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.add(at)) };
+            // never faults, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(at).cast()) };
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = (first, bytes);
 }
 
 #[cfg(test)]
