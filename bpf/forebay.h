@@ -223,7 +223,7 @@ struct format {
 #define GENERATION_OF_PORT(port_id) (1 + STATIONS + (port_id))
 
 /* Departures that a worker can write before it has them sent. */
-#define DEPARTURES_A_WORKER 64
+#define DEPARTURES_A_WORKER 128
 
 /* A packet to be sent, written by a worker. */
 struct departure {

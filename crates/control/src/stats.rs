@@ -30,8 +30,8 @@ pub struct PortStats {
     pub counters: PortCounters,
 }
 
-/// Sizes of bursts that are counted apart: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 packets.
-pub const BATCH_SIZES: usize = 7;
+/// Sizes of bursts that are counted apart: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64–127, 128 packets.
+pub const BATCH_SIZES: usize = 8;
 
 /// How destinations and rules were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -117,7 +117,7 @@ pub struct WorkerStats {
     pub idle_cycles: u64,
     /// Bursts that had at least one packet.
     pub batches: u64,
-    /// By size: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 packets.
+    /// By size: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64–127, 128 packets.
     pub batch_sizes: [u64; BATCH_SIZES],
     /// Packets received: what the kernel programs left to user space.
     pub packets: u64,

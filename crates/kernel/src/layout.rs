@@ -156,7 +156,7 @@ pub const OWN_LAYOUTS: [&str; 2] = ["forebay_hints___xdp", "forebay_hints___coll
 pub(crate) const STATIONS: u32 = 16_384;
 
 /// `struct departure`s of one worker.
-pub(crate) const DEPARTURES_A_WORKER: u32 = 64;
+pub(crate) const DEPARTURES_A_WORKER: u32 = 128;
 
 /// Words of `struct port_counters`.
 pub(crate) const COUNTER_WORDS: usize = 8;

@@ -34,8 +34,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Packets of a turn, at most: the kernel's NAPI budget.
-    pub const TURN: u32 = 64;
+    /// Packets of a turn, at most: twice the kernel's NAPI budget, and as many as one run of the departure program sends.
+    pub const TURN: u32 = 128;
     /// Packets between two interruptions.
     pub const PIECE: u32 = 16;
 

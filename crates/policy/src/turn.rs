@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::Served;
 
-    const QUANTUM: u32 = Pace::TURN * 1514;
+    const QUANTUM: u32 = 64 * 1514;
 
     fn hurried() -> Pace {
         let mut pace = Pace::default();
@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn in_a_hurry_a_turn_of_small_packets_comes_in_pieces_and_is_no_shorter() {
         let mut turn = Turn::new(QUANTUM);
-        assert_eq!(pieces(&mut turn, &Pace::default(), 60), [64]);
-        assert_eq!(pieces(&mut turn, &hurried(), 60), [16; 4]);
+        assert_eq!(pieces(&mut turn, &Pace::default(), 60), [128]);
+        assert_eq!(pieces(&mut turn, &hurried(), 60), [16; 8]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The data plane: one thread that serves the rings bound to its queues.
 //!
-//! It works in NAPI style: a run list of rings with packets, a budget of 64 packets a turn, sleep when nothing is
+//! It works in NAPI style: a run list of rings with packets, a budget of 128 packets a turn, sleep when nothing is
 //! ready. A turn, or a piece of one, is [`Worker::run_once`], and its six verbs are six files:
 //!
 //! ```text
@@ -70,8 +70,8 @@ use rule::Asked;
 /// Packets after which a worker looks who else is ready: the longest turn.
 pub(crate) const BUDGET: usize = Pace::TURN as usize;
 
-/// Bytes of one ring in one turn, about: a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
-pub(crate) const QUANTUM_BYTES: u32 = BUDGET as u32 * 1514;
+/// Bytes of one ring in one turn, about: half a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
+pub(crate) const QUANTUM_BYTES: u32 = Pace::TURN / 2 * 1514;
 
 /// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
 /// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.

@@ -289,7 +289,7 @@ impl<'a> TxBatch<'a> {
 
     /// Sends by the departure program what is worth it: many packets of one protocol, as its carrier has one protocol
     /// in a run. Says which packets are left.
-    fn depart(&mut self, queued: u64, report: &mut impl FnMut(Outcome)) -> u64 {
+    fn depart(&mut self, queued: u128, report: &mut impl FnMut(Outcome)) -> u128 {
         let Transmitter { departures: Some(departures), arrays, .. } = &mut *self.transmitter else {
             return queued;
         };
@@ -350,9 +350,9 @@ fn ethertype(head: &[u8]) -> [u8; 2] {
     head.get(ADDRESSES..ADDRESSES + 2).map_or([0, 0], |bytes| [bytes[0], bytes[1]])
 }
 
-/// A set of the numbers below `count`, of which there are at most 64.
-fn first_bits(count: usize) -> u64 {
-    u64::MAX.checked_shr(u64::BITS - count as u32).unwrap_or(0)
+/// A set of the numbers below `count`, of which there are at most 128.
+fn first_bits(count: usize) -> u128 {
+    u128::MAX.checked_shr(u128::BITS - count as u32).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -361,6 +361,6 @@ mod tests {
 
     #[test]
     fn the_first_bits_are_as_many_as_asked_for() {
-        assert_eq!([0, 1, 5, 64].map(first_bits), [0, 1, 0b11111, u64::MAX]);
+        assert_eq!([0, 1, 5, 128].map(first_bits), [0, 1, 0b11111, u128::MAX]);
     }
 }

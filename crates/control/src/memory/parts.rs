@@ -39,7 +39,7 @@ const HASH_BUCKET: u64 = 16;
 /// `struct port_counters`, `struct ring_account`, `struct departure`: bpf/forebay.h.
 const PORT_COUNTERS: u64 = 64;
 const RING_ACCOUNT: u64 = 128;
-const DEPARTURES: u64 = 64 * 2048;
+const DEPARTURES: u64 = 128 * 2048;
 /// Generations of stations, and numbers that have classes: bpf/forebay.h.
 const STATIONS: u64 = 16_384;
 const NUMBERS: u64 = 65_536;

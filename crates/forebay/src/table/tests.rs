@@ -214,7 +214,7 @@ fn workers_tell_what_their_cycles_went_into() {
         busy_cycles: 3_000_000,
         idle_cycles: 1_000_000,
         batches: 400,
-        batch_sizes: [100, 0, 0, 200, 0, 0, 100],
+        batch_sizes: [100, 0, 0, 200, 0, 0, 100, 0],
         packets: 10_000,
         lookups: Lookups { known: 9_000, unknown: 600, group: 400, cached: 7_500, classified: 500 },
         copies: 10_800,

@@ -6,7 +6,7 @@ use super::facts;
 
 /// How many packets a burst had, in the order of [`WorkerStats::batch_sizes`].
 const SIZES: [&str; forebay_control::stats::BATCH_SIZES] =
-    ["1", "2-3", "4-7", "8-15", "16-31", "32-63", "64"];
+    ["1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127", "128"];
 
 /// One paragraph a worker.
 pub(crate) fn workers_show(shown: &WorkersShow) -> String {

@@ -12,7 +12,7 @@ use super::{BUDGET, Worker};
 use crate::topology::{PortEntry, Topology};
 
 /// Packets of a burst, a bit each.
-type Packets = u64;
+type Packets = u128;
 
 const _: () = assert!(BUDGET <= Packets::BITS as usize);
 

@@ -1,7 +1,7 @@
 //! Sending a batch by one run of the BPF program `departure`. Unsafe code.
 //!
 //! A packet socket costs the kernel a good deal a packet, and the receiver's softirq runs after each. The program sends
-//! up to 64 packets of shared memory in one section with softirqs off; from [`WORTH`] packets on that is cheaper, and
+//! up to 128 packets of shared memory in one section with softirqs off; from [`WORTH`] packets on that is cheaper, and
 //! for a full batch it costs half (docs/transmit.md).
 
 use std::io;
@@ -118,7 +118,7 @@ impl Departures {
 
     /// Sends the messages of `arrays` that `group` has a bit for, all of one `ethertype` and of a length that the
     /// program takes. When the run itself fails, nothing was sent.
-    pub(super) fn send(&mut self, arrays: &Arrays, group: u64, ethertype: [u8; 2]) -> io::Result<()> {
+    pub(super) fn send(&mut self, arrays: &Arrays, group: u128, ethertype: [u8; 2]) -> io::Result<()> {
         for index in bits(group) {
             self.write(arrays, index);
         }
@@ -164,9 +164,12 @@ impl Departures {
         }
     }
 
-    fn run(&mut self, group: u64, ethertype: [u8; 2]) -> io::Result<()> {
+    fn run(&mut self, group: u128, ethertype: [u8; 2]) -> io::Result<()> {
         self.carrier[ADDRESSES..LEN_MIN].copy_from_slice(&ethertype);
-        let context = Context { other: [0; 12], cb: [group as u32, (group >> 32) as u32, self.first, 0, 0] };
+        let context = Context {
+            other: [0; 12],
+            cb: [group as u32, (group >> 32) as u32, (group >> 64) as u32, (group >> 96) as u32, self.first],
+        };
         let mut run = TestRun {
             program: self.program.as_raw_fd() as u32,
             packet: self.carrier.as_ptr() as u64,
@@ -197,7 +200,7 @@ impl Drop for Departures {
 }
 
 /// The numbers of the bits that are set.
-pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+pub(super) fn bits(mut set: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let next = (set != 0).then(|| set.trailing_zeros() as usize)?;
         set &= set - 1;
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn bits_come_in_order_and_once() {
         assert_eq!(bits(0).count(), 0);
-        assert_eq!(bits(1 << 63 | 0b1010).collect::<Vec<_>>(), [1, 3, 63]);
-        assert_eq!(bits(u64::MAX).count(), 64);
+        assert_eq!(bits(1 << 127 | 1 << 64 | 0b1010).collect::<Vec<_>>(), [1, 3, 64, 127]);
+        assert_eq!(bits(u128::MAX).count(), 128);
     }
 }

@@ -5,7 +5,7 @@ use forebay_pool::Arena;
 use super::{Destination, Outcome, TxError};
 
 /// Packets that are sent together.
-pub(super) const BATCH: usize = 64;
+pub(super) const BATCH: usize = 128;
 /// Pieces of one batch.
 pub(super) const PIECES: usize = BATCH * 8;
 /// Headers of a joint packet.
