@@ -20,7 +20,7 @@ use crate::programs::web::WebServer;
 use crate::{Result, wait};
 
 const PAGE_BYTES: usize = 1024;
-/// The low watermark: twice a worker's turn.
+/// The low watermark: twice the NAPI budget.
 const LOW_WATERMARK: u32 = 128;
 /// Between two looks at the pool under load.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

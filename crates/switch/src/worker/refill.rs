@@ -1,12 +1,12 @@
 //! Sixth verb: the burst's frames go back to where the kernel finds them.
 
-use forebay_policy::{Nanos, Poll, Standing};
+use forebay_policy::{Nanos, Poll, Refill, Standing};
 
 use super::channel::{SuppliedBy, Supply};
 use super::{BUDGET, Channel, Worker};
 
 /// Frames that one call takes from the pool at most, besides those of the burst.
-const TOP_UP: u32 = 2 * BUDGET as u32;
+const TOP_UP: u32 = BUDGET as u32;
 
 impl Worker {
     /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up
@@ -55,7 +55,7 @@ impl Supply {
     }
 
     fn observe(&mut self, packets: u32, complete: bool, now: Nanos) {
-        let poll = Poll { packets, budget: BUDGET as u32, complete, posted: self.fill.occupancy() };
+        let poll = Poll { packets, budget: Refill::BUDGET, complete, posted: self.fill.occupancy() };
         self.refill.observe(poll, now);
         if let (true, Some(drain)) = (self.refill.is_busy(), &mut self.drain) {
             drain.try_again();
