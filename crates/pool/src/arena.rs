@@ -1,4 +1,4 @@
-//! The memory that frames are cut from. One of the two files of this crate's unsafe code.
+//! The memory that frames are cut from. One of the files of this crate's unsafe code.
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;

@@ -45,6 +45,17 @@ fn descriptor(frame: u64, len: u32, options: u32) -> Descriptor {
     Descriptor(libc::xdp_desc { addr: frame * 2048 + 256, len, options })
 }
 
+/// A ring in which five packets of 60 bytes wait.
+fn with_five_packets() -> RxRing {
+    let (arena, _kernel_holds) = arena();
+    let (mut kernel, rx) = rx(&arena);
+    for frame in 0..5 {
+        kernel.push(descriptor(frame, 60, 0));
+    }
+    kernel.publish();
+    rx
+}
+
 #[test]
 fn a_posted_frame_comes_back_as_a_packet() {
     let (arena, mut frames) = arena();
@@ -93,12 +104,7 @@ fn a_jumbo_packet_is_one_packet_of_several_segments() {
 
 #[test]
 fn a_budget_is_kept_and_the_rest_waits() {
-    let (arena, _kernel_holds) = arena();
-    let (mut kernel, mut rx) = rx(&arena);
-    for frame in 0..5 {
-        kernel.push(descriptor(frame, 60, 0));
-    }
-    kernel.publish();
+    let mut rx = with_five_packets();
     let mut burst = Burst::new(3);
     assert_eq!(rx.receive(&mut burst, 2, u64::MAX), 2, "no more than was asked for");
     assert_eq!(rx.receive(&mut burst, usize::MAX, u64::MAX), 1, "the burst is full");
@@ -107,12 +113,7 @@ fn a_budget_is_kept_and_the_rest_waits() {
 
 #[test]
 fn what_was_fetched_ahead_still_waits_and_is_not_fetched_twice() {
-    let (arena, _kernel_holds) = arena();
-    let (mut kernel, mut rx) = rx(&arena);
-    for frame in 0..5 {
-        kernel.push(descriptor(frame, 60, 0));
-    }
-    kernel.publish();
+    let mut rx = with_five_packets();
     let mut burst = Burst::new(64);
     for (wanted, fetched) in [(3, 3), (2, 3), (64, 5)] {
         rx.fetch_ahead(wanted, 64, 64);
