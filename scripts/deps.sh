@@ -28,6 +28,7 @@ test       bpftool                          bpftool                   checks tha
 test       dnsmasq                          dnsmasq-base              traffic: a DHCP server
 test       udhcpc                           udhcpc                    traffic: a DHCP client
 test       radvd                            radvd                     traffic: IPv6 router advertisements
+test       /lib/systemd/systemd             systemd                   a service manager for the unit
 test       kill                             procps                    sends signals
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
 bench      wrk                              wrk                       traffic: a web client that keeps its connections

@@ -14,6 +14,8 @@ sed -e "s|/usr/local/bin/forebay|$prefix/bin/forebay|" -e "s|/etc/forebay|$sysco
     packaging/forebay.service >"$units/forebay.service"
 chmod 644 "$units/forebay.service"
 
+install -D -m 644 packaging/sysusers.conf "$root$prefix/lib/sysusers.d/forebay.conf"
+
 # The configuration belongs to whoever edits it: never overwritten.
 config=$root$sysconf/forebay/forebay.toml
 [ -e "$config" ] || install -D -m 644 packaging/forebay.toml "$config"
@@ -27,4 +29,4 @@ completion zsh zsh/site-functions _forebay
 completion fish fish/vendor_completions.d forebay.fish
 
 for file in LICENSE-MIT LICENSE-APACHE; do install -D -m 644 "$file" "$share/doc/forebay/$file"; done
-echo "installed below $root$prefix; start with: systemctl daemon-reload && systemctl enable --now forebay"
+echo "installed below $root$prefix; start with: systemd-sysusers && systemctl daemon-reload && systemctl enable --now forebay"

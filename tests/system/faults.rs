@@ -125,10 +125,10 @@ fn no_root() -> Outcome {
 }
 
 /// Names of BPF programs attached in the switch's namespace, and of netdevs that are not the hosts'.
-pub fn traces(bed: &Bed) -> Result<String, Box<dyn std::error::Error>> {
-    let attached = bed.lab.switch().run("bpftool", &["net", "show"])?.stdout;
+pub fn traces(lab: &Lab) -> Result<String, Box<dyn std::error::Error>> {
+    let attached = lab.switch().run("bpftool", &["net", "show"])?.stdout;
     let lines = attached.lines().filter(|line| line.contains(" id ")).collect::<Vec<_>>().join("\n");
-    let links = bed.lab.switch().ip(&["-br", "link"])?.stdout;
+    let links = lab.switch().ip(&["-br", "link"])?.stdout;
     let own = links.lines().filter(|line| !line.starts_with('h') && !line.starts_with("lo"));
     Ok(lines + &own.collect::<Vec<_>>().join("\n"))
 }
@@ -137,8 +137,8 @@ fn kill_and_restart(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     ping_all(&hosts, false)?;
     bed.forebay().kill()?;
-    wait::until("the kernel to take down its side", LIMIT, || traces(&bed).is_ok_and(|left| left.is_empty()))
-        .map_err(|error| format!("{error}: {:?}", traces(&bed)))?;
+    wait::until("the kernel to take down its side", LIMIT, || traces(&bed.lab).is_ok_and(|left| left.is_empty()))
+        .map_err(|error| format!("{error}: {:?}", traces(&bed.lab)))?;
     *bed.forebay() = Forebay::start(&bed.lab, ForebayOptions::default())?;
     bed.attach(&hosts)?;
     let ((), counted) = bed.watch(|_| ping_all(&hosts, true))?;
@@ -152,8 +152,8 @@ fn sigterm(subject: Subject) -> Outcome {
     let status = bed.forebay().stop()?;
     assert!(status.success(), "{status}: {}", bed.forebay().log());
     assert!(!bed.client().socket().exists(), "the socket is left");
-    wait::until("everything to be detached", LIMIT, || traces(&bed).is_ok_and(|left| left.is_empty()))
-        .map_err(|error| format!("{error}: {:?}", traces(&bed)))?;
+    wait::until("everything to be detached", LIMIT, || traces(&bed.lab).is_ok_and(|left| left.is_empty()))
+        .map_err(|error| format!("{error}: {:?}", traces(&bed.lab)))?;
     Ok(())
 }
 

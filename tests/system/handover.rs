@@ -194,7 +194,7 @@ fn full_stop(subject: Subject) -> Outcome {
     assert!(scene.bed.forebay().stop()?.success());
     assert_eq!(scene.pins.pinned(), Vec::<String>::new());
     wait::until("everything to be detached", LIMIT, || {
-        crate::faults::traces(&scene.bed).is_ok_and(|left| left.is_empty())
+        crate::faults::traces(&scene.bed.lab).is_ok_and(|left| left.is_empty())
     })?;
     scene.restart()?;
     assert_eq!(scene.bed.client().ports()?.len(), 0, "nothing was left");

@@ -26,6 +26,7 @@ mod pool;
 mod scale;
 mod services;
 mod transmit;
+mod unit;
 mod vlan;
 mod wire;
 
@@ -43,6 +44,7 @@ fn main() {
     hints::register(&mut suite);
     flows::register(&mut suite);
     handover::register(&mut suite);
+    unit::register(&mut suite);
     transmit::register(&mut suite);
     hostile::register(&mut suite);
     pool::register(&mut suite);

@@ -6,10 +6,12 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use libbpf_sys as sys;
+use rustix::fs::{Access, access};
 
 use crate::DatapathError;
 
@@ -26,20 +28,25 @@ impl Pins {
     /// Makes the directory, if it is not there.
     ///
     /// # Errors
-    /// It is not on a BPF file system, or cannot be made.
+    /// It is not on a BPF file system, belongs to somebody else, or cannot be made.
     pub fn open(directory: &Path) -> Result<Self, DatapathError> {
         let failed = |source| DatapathError::System { what: "make the directory for pins", source };
         fs::create_dir_all(directory).map_err(failed)?;
         let found = rustix::fs::statfs(directory).map_err(|error| failed(error.into()))?;
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs by architecture")]
+        let shown = directory.display();
+        let refused = |error: String| DatapathError::System {
+            what: "use the directory for pins",
+            source: io::Error::other(error),
+        };
         if found.f_type as i64 != BPF_FS_MAGIC {
-            let what = "use the directory for pins";
-            let error = format!(
-                "{} is not on a BPF file system: mount -t bpf bpffs {}",
-                directory.display(),
-                directory.parent().unwrap_or(directory).display()
-            );
-            return Err(DatapathError::System { what, source: io::Error::other(error) });
+            let parent = directory.parent().unwrap_or(directory).display();
+            return Err(refused(format!("{shown} is not on a BPF file system: mount -t bpf bpffs {parent}")));
+        }
+        if access(directory, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+            let owner = fs::metadata(directory).map_err(failed)?.uid();
+            let way_out = "run as that user, or remove it (rm -r) to start anew";
+            return Err(refused(format!("{shown} belongs to the user with id {owner}: {way_out}")));
         }
         Ok(Self { directory: directory.to_owned() })
     }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::{bpffs, netns};
+use crate::{bpffs, netns, systemd};
 
 /// The names' first part.
 pub const PREFIX: &str = "fb-";
 
-/// Removes namespaces and directories of labs whose owner is dead; returns their names.
+/// Removes namespaces, directories and control groups of labs whose owner is dead; returns their names.
 pub fn dead_labs() -> Vec<String> {
     remove_where(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
@@ -38,6 +38,7 @@ fn remove_where(is_wanted: impl Fn(u32) -> bool) -> Vec<String> {
         bpffs::clean(&temporary.join(name));
         let _ = std::fs::remove_dir_all(temporary.join(name));
     }
+    systemd::clean(|name| owner(name).is_some_and(&is_wanted));
     [namespaces, directories].concat()
 }
 

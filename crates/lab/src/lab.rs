@@ -39,6 +39,11 @@ impl Lab {
         Ok(Lab { prefix, switch, directory, next_host: 0 })
     }
 
+    /// What the names of all it makes begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The namespace the switch runs in.
     pub fn switch(&self) -> &Netns {
         &self.switch

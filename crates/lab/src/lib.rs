@@ -36,6 +36,7 @@ pub mod programs;
 pub mod pump;
 pub mod standstill;
 mod sys;
+pub mod systemd;
 pub mod tagged;
 pub mod wait;
 

@@ -1,0 +1,121 @@
+//! The systemd unit, as installed: what a stop, a restart and a crash leave, and to whom.
+
+use std::time::Duration;
+
+use forebay_lab::programs::ping::Ping;
+use forebay_lab::systemd::Systemd;
+use forebay_lab::{Host, Lab, wait};
+
+use crate::bed::take_frames;
+use crate::faults::traces;
+use crate::harness::{Outcome, Subject, Suite, ensure_program};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const PINS: &str = "/sys/fs/bpf/forebay";
+
+pub fn register(suite: &mut Suite) {
+    suite.on_forebay("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
+    suite.on_forebay("a_service_that_crashed_is_started_again_and_goes_on", crash);
+    suite.once("what_another_user_left_to_a_service_is_named_with_the_way_out", of_another_user);
+}
+
+/// The service at work between two hosts, whose packets the kernel carries.
+struct Scene {
+    // In this order: the service and the hosts before the lab they are in.
+    systemd: Systemd,
+    hosts: Vec<Host>,
+    lab: Lab,
+}
+
+impl Scene {
+    fn new(subject: Subject) -> Result<Scene, Box<dyn std::error::Error>> {
+        ensure_program()?;
+        let mut lab = Lab::new("unit")?;
+        let hosts = lab.hosts(2, subject.kind())?;
+        hosts.iter().try_for_each(take_frames)?;
+        let ports = hosts.iter().map(|host| format!("[[port]]\nnetdev = \"{}\"\n", host.name()));
+        let systemd = Systemd::boot(&lab, &ports.collect::<String>())?;
+        systemd.systemctl(&["start", "forebay"])?;
+        let scene = Scene { systemd, hosts, lab };
+        wait::until("flows both ways", LIMIT, || {
+            scene.ping().is_ok() && scene.carried().is_ok_and(|by_port| by_port.iter().all(|count| *count > 0))
+        })?;
+        Ok(scene)
+    }
+
+    fn ping(&self) -> Outcome {
+        let report = Ping::new(self.hosts[1].v4()).from(&self.hosts[0])?;
+        if report.is_complete() { Ok(()) } else { Err(format!("{report:?}").into()) }
+    }
+
+    /// Packets of each port that the kernel carried, over all daemons that handed over to each other.
+    fn carried(&self) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
+        let ports = self.systemd.client()?.ports()?;
+        Ok(ports.iter().map(|port| port.counters.offloaded_packets).collect())
+    }
+
+    fn daemon(&self) -> Result<String, Box<dyn std::error::Error>> {
+        Ok(self.systemd.property("MainPID")?)
+    }
+
+    /// Pings all the while that something is done to the service; none may get lost.
+    fn undisturbed_by(&self, change: impl FnOnce() -> Outcome) -> Outcome {
+        let (report, changed) = std::thread::scope(|scope| {
+            let ping = Ping::new(self.hosts[1].v4()).count(300).every(Duration::from_millis(10));
+            let pinging = scope.spawn(move || ping.from(&self.hosts[0]));
+            let changed = change();
+            (pinging.join().expect("pinging does not panic"), changed)
+        });
+        changed?;
+        let report = report?;
+        assert!(report.is_complete(), "{report:?}\n{}", self.systemd.log());
+        Ok(())
+    }
+}
+
+fn restart(subject: Subject) -> Outcome {
+    let scene = Scene::new(subject)?;
+    let (first, before) = (scene.daemon()?, scene.carried()?);
+    scene.undisturbed_by(|| Ok(drop(scene.systemd.systemctl(&["restart", "forebay"])?)))?;
+    let (second, after) = (scene.daemon()?, scene.carried()?);
+    assert_ne!(first, second);
+    let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
+    assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
+
+    let user = scene.systemd.run("ps", &["-o", "user=", "-p", &second])?.stdout;
+    assert_eq!(user.trim(), "forebay");
+
+    scene.systemd.systemctl(&["stop", "forebay"])?;
+    assert_eq!(scene.systemd.property("Result")?, "success");
+    let left = scene.systemd.run("ls", &["-A", PINS, "/run"])?.stdout;
+    assert!(!left.contains("run-forebay") && !left.contains("\nforebay\n"), "{left}");
+    wait::until("everything to be detached", LIMIT, || traces(&scene.lab).is_ok_and(|left| left.is_empty()))?;
+    Ok(())
+}
+
+fn crash(subject: Subject) -> Outcome {
+    let scene = Scene::new(subject)?;
+    let (first, before) = (scene.daemon()?, scene.carried()?);
+    scene.undisturbed_by(|| {
+        scene.systemd.systemctl(&["kill", "--signal=KILL", "forebay"])?;
+        wait::until("another daemon", LIMIT, || {
+            scene.systemd.property("ActiveState").is_ok_and(|state| state == "active")
+                && scene.daemon().is_ok_and(|now| now != first && now != "0")
+        })?;
+        Ok(())
+    })?;
+    let after = scene.carried()?;
+    let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
+    assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
+    Ok(())
+}
+
+fn of_another_user() -> Outcome {
+    ensure_program()?;
+    let lab = Lab::new("unit")?;
+    let systemd = Systemd::boot(&lab, "")?;
+    systemd.run("mkdir", &["-p", &format!("{PINS}/run-forebay-forebay-sock")])?;
+    let refusal = systemd.systemctl(&["start", "forebay"]).expect_err("the pins are root's").to_string();
+    assert!(refusal.contains("run-forebay-forebay-sock belongs to the user with id 0: run as"), "{refusal}");
+    Ok(())
+}
