@@ -137,8 +137,10 @@ fn kill_and_restart(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     ping_all(&hosts, false)?;
     bed.forebay().kill()?;
-    wait::until("the kernel to take down its side", LIMIT, || traces(&bed.lab).is_ok_and(|left| left.is_empty()))
-        .map_err(|error| format!("{error}: {:?}", traces(&bed.lab)))?;
+    wait::until("the kernel to take down its side", LIMIT, || {
+        traces(&bed.lab).is_ok_and(|left| left.is_empty())
+    })
+    .map_err(|error| format!("{error}: {:?}", traces(&bed.lab)))?;
     *bed.forebay() = Forebay::start(&bed.lab, ForebayOptions::default())?;
     bed.attach(&hosts)?;
     let ((), counted) = bed.watch(|_| ping_all(&hosts, true))?;

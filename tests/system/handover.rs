@@ -18,9 +18,11 @@ const PINGS: u64 = 3;
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_killed_daemon_leaves_flows_that_go_on_and_the_next_takes_over", killed);
     suite.on_forebay("a_daemon_that_is_asked_to_leaves_everything_to_the_next", handed_over);
+    suite.on_forebay("what_was_asked_for_a_port_is_asked_of_the_next_daemon", settings);
     suite.on_forebay("what_was_left_in_another_format_is_replaced", other_format);
     suite.on_forebay("sigterm_is_a_full_stop_although_something_could_be_left", full_stop);
     suite.on_forebay("what_is_not_wanted_any_more_is_removed", cleaned);
+    suite.on_forebay("what_the_file_asks_for_no_more_goes_with_the_next_daemon", other_file);
     suite.on_forebay("a_port_whose_netdev_went_meanwhile_waits_for_it", missing_netdev);
     suite.on_forebay("a_port_whose_netdev_was_replaced_meanwhile_gets_nothing_by_old_flows", replaced_netdev);
 }
@@ -153,6 +155,35 @@ fn handed_over(subject: Subject) -> Outcome {
     is_balanced(&client)
 }
 
+fn settings(subject: Subject) -> Outcome {
+    let mut scene = Scene::new(subject)?;
+    let client = scene.bed.client();
+    client.ok(&["pool", "set", "h1", "--th", "7", "--reserve", "32"])?;
+    client.ok(&["pool", "set", "h2", "--static", "65536"])?;
+    client.ok(&["rxq", "set", "h2", "--depth", "256", "--refill", "adaptive", "--low", "64"])?;
+    client.ok(&["hints", "set", "h1", "on"])?;
+    let shown = || -> Result<Vec<Value>, Box<dyn std::error::Error>> {
+        let parts = [
+            (["pool", "show", "--json"], ["name", "threshold", "reserve"]),
+            (["rxq", "show", "--json"], ["depth", "refill", "low"]),
+            (["hints", "show", "--json"], ["name", "state", "program"]),
+        ];
+        let mut shown = Vec::new();
+        for (command, fields) in parts {
+            let part: Value = serde_json::from_str(&client.ok(&command)?.stdout)?;
+            let ports = part["ports"].as_array().ok_or("there are ports")?;
+            shown.extend(ports.iter().flat_map(|port| fields.map(|field| port[field].clone())));
+        }
+        Ok(shown)
+    };
+    let before = shown()?;
+    scene.bed.forebay().kill()?;
+    scene.restart()?;
+    assert_eq!(shown()?, before);
+    scene.talk()?;
+    is_balanced(&client)
+}
+
 fn other_format(subject: Subject) -> Outcome {
     let mut scene = Scene::new(subject)?;
     let client = scene.bed.client();
@@ -249,6 +280,32 @@ fn replaced_netdev(subject: Subject) -> Outcome {
     wait::until("the port to be there", LIMIT, || {
         client.ports().is_ok_and(|ports| ports.iter().any(|port| port.name == "h2"))
     })?;
+    scene.talk()?;
+    is_balanced(&client)
+}
+
+fn other_file(subject: Subject) -> Outcome {
+    let mut scene = Scene::new(subject)?;
+    let client = scene.bed.client();
+    let host = scene.bed.lab.host("h3", subject.kind())?;
+    let rule = |dport: u16| {
+        format!("[[flows.rules]]\npriority = 1\nip_proto = \"tcp\"\ndport = {dport}\naction = \"drop\"\n")
+    };
+    let port = "[[port]]\nnetdev = \"h3\"\n";
+    for (config, ports, dports) in [
+        (format!("{port}{}{}", rule(23), rule(25)), 3, "dport=23 dport=25"),
+        (rule(25), 2, "dport=25"),
+        (String::new(), 2, ""),
+    ] {
+        scene.bed.forebay().kill()?;
+        scene.options.config = Some(config);
+        scene.restart()?;
+        let rules = client.ok(&["flow", "list"])?.stdout;
+        let found: Vec<&str> = rules.split_whitespace().filter(|word| word.starts_with("dport=")).collect();
+        assert_eq!((client.ports()?.len(), found.join(" ").as_str()), (ports, dports), "{rules}");
+    }
+    drop(host);
+    // The first two were not the file's.
     scene.talk()?;
     is_balanced(&client)
 }

@@ -38,7 +38,8 @@ impl Scene {
         systemd.systemctl(&["start", "forebay"])?;
         let scene = Scene { systemd, hosts, lab };
         wait::until("flows both ways", LIMIT, || {
-            scene.ping().is_ok() && scene.carried().is_ok_and(|by_port| by_port.iter().all(|count| *count > 0))
+            scene.ping().is_ok()
+                && scene.carried().is_ok_and(|by_port| by_port.iter().all(|count| *count > 0))
         })?;
         Ok(scene)
     }

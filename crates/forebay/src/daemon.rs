@@ -72,7 +72,7 @@ pub(crate) fn run(socket: Option<PathBuf>, args: RunArgs) -> Result<(), DaemonEr
     let log = log::start(config.log.level);
     check_machine()?;
     let runtime = runtime()?;
-    let ended = start_and_serve(&runtime, source, config, log, &leaving);
+    let ended = start_and_serve(&runtime, source, config, log, leaving);
     runtime.shutdown_background();
     ended
 }
@@ -95,7 +95,7 @@ fn start_and_serve(
     source: Source,
     config: Config,
     log: LogHandle,
-    leaving: &Leaving,
+    leaving: Leaving,
 ) -> Result<(), DaemonError> {
     let _inside = runtime.enter();
     let signals = Signals::new()?;
@@ -103,10 +103,11 @@ fn start_and_serve(
     let (owned, listener) = OwnedSocket::bind(config.switch.socket.as_ref())?;
     let listener = UnixListener::from_std(listener)?;
     let metrics = bind_metrics(config.metrics.listen)?;
-    let switch = wiring::start_switch(&config, leaving.prepare()?)?;
-    let applied = apply::to_empty(switch.as_ref(), &config);
-    let leaves = if leaving.is_wanted() { End::Leave } else { End::Stop };
-    let state = Running { switch: Arc::clone(&switch), source, applied, log, leaves };
+    let handover = leaving.prepare()?;
+    let switch = wiring::start_switch(&config, handover)?;
+    let applied = apply::at_start(switch.as_ref(), leaving.applied().as_ref(), &config);
+    leaving.note_applied(&applied);
+    let state = Running { switch: Arc::clone(&switch), source, applied, log, leaving };
     runtime.block_on(async {
         tokio::spawn(serve_api(Arc::clone(&switch), listener));
         if let Some(metrics) = metrics {
@@ -192,22 +193,33 @@ struct Running {
     source: Source,
     applied: Config,
     log: LogHandle,
-    /// What SIGUSR1 means: without --handover there is nobody to leave anything to.
-    leaves: End,
+    leaving: Leaving,
 }
 
 impl Running {
+    /// Until one tells to end. A service manager may send several at once, of which the one to leave counts.
     async fn wait_for_signals(mut self, mut signals: Signals) -> End {
         notify(&[NotifyState::Ready]);
         tracing::info!(socket = self.applied.switch.socket, "ready");
         loop {
             tokio::select! {
+                biased;
+                _ = signals.leave.recv() => return self.leave(),
+                _ = signals.terminate.recv() => return self.stop(),
+                _ = signals.interrupt.recv() => return self.stop(),
                 _ = signals.hangup.recv() => self.reload().await,
-                _ = signals.terminate.recv() => return End::Stop,
-                _ = signals.interrupt.recv() => return End::Stop,
-                _ = signals.leave.recv() => return self.leaves,
             }
         }
+    }
+
+    /// Without --handover there is nobody to leave anything to.
+    fn leave(&self) -> End {
+        if self.leaving.is_wanted() { End::Leave } else { self.stop() }
+    }
+
+    fn stop(&self) -> End {
+        self.leaving.forget();
+        End::Stop
     }
 
     async fn reload(&mut self) {
@@ -226,7 +238,10 @@ impl Running {
         let (switch, old) = (Arc::clone(&self.switch), self.applied.clone());
         self.log.set_level(new.log.level);
         match tokio::task::spawn_blocking(move || apply::difference(switch.as_ref(), &old, &new)).await {
-            Ok(applied) => self.applied = applied,
+            Ok(applied) => {
+                self.leaving.note_applied(&applied);
+                self.applied = applied;
+            }
             Err(error) => tracing::error!(%error, "applying the configuration failed"),
         }
     }

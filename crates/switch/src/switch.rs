@@ -221,7 +221,7 @@ impl SwitchControl for Switch {
     }
 
     fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError> {
-        self.control().fdb_flush(&request)
+        self.and_save(|control| control.fdb_flush(&request))
     }
 
     fn rule_list(&self) -> Vec<RuleShow> {
@@ -273,7 +273,7 @@ impl SwitchControl for Switch {
     }
 
     fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
-        self.control().pool_port_set(name, change)
+        self.and_save(|control| control.pool_port_set(name, change))
     }
 
     fn rxq(&self) -> RxqShow {
@@ -281,7 +281,7 @@ impl SwitchControl for Switch {
     }
 
     fn rxq_set(&self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
-        self.control().rxq_set(name, change)
+        self.and_save(|control| control.rxq_set(name, change))
     }
 
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
@@ -293,7 +293,7 @@ impl SwitchControl for Switch {
     }
 
     fn hints_set(&self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError> {
-        self.control().hints_set(name, change)
+        self.and_save(|control| control.hints_set(name, change))
     }
 
     fn capture(&self, name: &str, select: CaptureSelect) -> Result<Box<dyn Capture>, ApiError> {

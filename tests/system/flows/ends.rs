@@ -82,8 +82,10 @@ fn killed(subject: Subject) -> Outcome {
     scene.until_carried(0, tell(0, 1), &[1])?;
     scene.bed.forebay().kill()?;
     let bed = &scene.bed;
-    wait::until("the kernel to take down its side", LIMIT, || traces(&bed.lab).is_ok_and(|left| left.is_empty()))
-        .map_err(|error| format!("{error}: {:?}", traces(&bed.lab)))?;
+    wait::until("the kernel to take down its side", LIMIT, || {
+        traces(&bed.lab).is_ok_and(|left| left.is_empty())
+    })
+    .map_err(|error| format!("{error}: {:?}", traces(&bed.lab)))?;
     assert_eq!(pins(), [""; 0]);
     let mark = scene.wire.mark();
     scene.wire.socket(0).send(&tell(0, 1)(mark).build())?;

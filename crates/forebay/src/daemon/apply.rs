@@ -9,29 +9,38 @@ use std::collections::HashSet;
 
 use forebay_control::config::{ConfigDiff, FlowsConfig, PortChange};
 use forebay_control::fdb::FdbAdd;
-use forebay_control::port::{PortAdd, PortSpec};
+use forebay_control::port::{PortAdd, PortShow, PortSpec};
 use forebay_control::{Config, ErrorCode, SwitchControl};
 
-/// Applies ports, static entries and rules to a switch that was just started with this configuration; it has none of
-/// them, or those of an earlier daemon.
-pub(super) fn to_empty(switch: &dyn SwitchControl, config: &Config) -> Config {
+/// Applies ports, static entries and rules to a switch that was just started with this configuration. It has none of
+/// them, or those of an earlier daemon; what the file asked for then and does not any more is taken back.
+pub(super) fn at_start(switch: &dyn SwitchControl, earlier: Option<&Config>, config: &Config) -> Config {
+    let nothing = Config::default();
+    let earlier = earlier.unwrap_or(&nothing);
     let mut started = config.clone();
-    started.ports = taken_over(switch, config);
-    started.fdb.static_entries.clear();
-    let rules: Vec<_> = switch.rule_list().into_iter().map(|shown| shown.rule).collect();
-    started.flows.rules.retain(|rule| rules.contains(rule));
+    started.ports = taken_over(switch, earlier, config);
+    // An entry that is there already can be added again.
+    let is_gone = |entry: &&FdbAdd| !config.fdb.static_entries.contains(entry);
+    started.fdb.static_entries = earlier.fdb.static_entries.iter().filter(is_gone).cloned().collect();
+    let there: Vec<_> = switch.rule_list().into_iter().map(|shown| shown.rule).collect();
+    let gone = earlier.flows.rules.iter().filter(|rule| !config.flows.rules.contains(rule)).cloned();
+    started.flows.rules.extend(gone);
+    started.flows.rules.retain(|rule| there.contains(rule));
     difference(switch, &started, config)
 }
 
-/// Ports of the configuration that are there already, because an earlier daemon had them, as they are.
-fn taken_over(switch: &dyn SwitchControl, config: &Config) -> Vec<PortSpec> {
+/// Ports of both configurations that are there already, because an earlier daemon had them, as they are.
+fn taken_over(switch: &dyn SwitchControl, earlier: &Config, config: &Config) -> Vec<PortSpec> {
     let there = switch.port_list();
-    let named = |port: &PortSpec| there.iter().find(|shown| shown.name == port.port_name());
-    let as_it_is = |port: &PortSpec| {
-        let shown = named(port)?;
-        Some(PortSpec { vlan: shown.vlan.clone(), isolated: shown.isolated, ..port.clone() })
+    let as_asked = |name: &str| {
+        let named = |port: &&PortSpec| port.port_name() == name;
+        earlier.ports.iter().find(named).or_else(|| config.ports.iter().find(named))
     };
-    config.ports.iter().filter_map(as_it_is).collect()
+    let as_it_is = |shown: &PortShow| {
+        let asked = as_asked(&shown.name)?;
+        Some(PortSpec { vlan: shown.vlan.clone(), isolated: shown.isolated, ..asked.clone() })
+    };
+    there.iter().filter_map(as_it_is).collect()
 }
 
 /// Applies what differs, and returns what is applied then.
@@ -157,7 +166,7 @@ mod tests {
     #[test]
     fn a_refused_port_holds_back_nothing_and_is_tried_again() {
         let switch = MemorySwitch::default();
-        let applied = to_empty(&switch, &config(TWO));
+        let applied = at_start(&switch, None, &config(TWO));
         assert_eq!(names(&switch), ["a"]);
         assert_eq!(switch.fdb_list().len(), 1);
         assert_eq!(applied.ports.len(), 1);
@@ -170,7 +179,8 @@ mod tests {
     #[test]
     fn only_the_difference_reaches_the_switch() {
         let switch = MemorySwitch::default();
-        let applied = to_empty(&switch, &config("[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\n"));
+        let applied =
+            at_start(&switch, None, &config("[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\n"));
         let id_of_b = switch.port_show("b").unwrap().id;
         let new = config(
             "[fdb]\nageing_seconds = 5\n[[port]]\nnetdev = \"b\"\nisolated = true\n[[port]]\nnetdev = \"c\"\n",
@@ -186,9 +196,43 @@ mod tests {
     #[test]
     fn a_port_deleted_by_request_is_no_obstacle() {
         let switch = MemorySwitch::default();
-        let applied = to_empty(&switch, &config("[[port]]\nnetdev = \"a\"\n"));
+        let applied = at_start(&switch, None, &config("[[port]]\nnetdev = \"a\"\n"));
         switch.port_del(&["a".to_owned()]).unwrap();
         assert_eq!(difference(&switch, &applied, &Config::default()), Config::default());
+    }
+
+    #[test]
+    fn what_the_file_asks_for_no_more_after_a_restart_is_taken_back_and_nothing_else() {
+        let switch = MemorySwitch::default();
+        let rule =
+            |number: u32| format!("[[flows.rules]]\npriority = {number}\naction = \"mark:{number}\"\n");
+        let earlier = config(&format!(
+            "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\n{}{}[[fdb.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\n",
+            rule(1),
+            rule(2),
+        ));
+        assert_eq!(at_start(&switch, None, &earlier), earlier);
+        // Not by the file.
+        let by_request = config(&format!("[[port]]\nnetdev = \"c\"\n{}", rule(3)));
+        switch.port_add(PortAdd { ports: by_request.ports });
+        switch.flow_add(by_request.flows.rules[0].clone()).unwrap();
+
+        let now = config(&format!("[[port]]\nnetdev = \"a\"\nisolated = true\n{}", rule(2)));
+        assert_eq!(at_start(&switch, Some(&earlier), &now), now);
+        assert_eq!(names(&switch), ["a", "c"]);
+        assert!(switch.port_show("a").unwrap().isolated);
+        assert!(switch.fdb_list().is_empty());
+        let rules: Vec<_> = switch.rule_list().iter().map(|shown| shown.rule.action.to_string()).collect();
+        assert_eq!(rules, ["mark:3", "mark:2"]);
+    }
+
+    #[test]
+    fn a_port_of_another_netdev_after_a_restart_is_made_anew() {
+        let switch = MemorySwitch::default();
+        let earlier = at_start(&switch, None, &config("[[port]]\nnetdev = \"a\"\nname = \"web\"\n"));
+        let now = config("[[port]]\nnetdev = \"b\"\nname = \"web\"\n");
+        assert_eq!(at_start(&switch, Some(&earlier), &now), now);
+        assert_eq!(switch.port_show("web").unwrap().netdev, "b");
     }
 
     #[test]

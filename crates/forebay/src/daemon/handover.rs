@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use forebay_control::Config;
 use forebay_kernel::{DatapathError, Pins};
 use forebay_switch::Handover;
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub(super) struct Leaving {
     pin_dir: PathBuf,
     saved_in: PathBuf,
+    applied_in: PathBuf,
     is_wanted: bool,
     is_clean: bool,
 }
@@ -32,11 +34,15 @@ impl Leaving {
             .chars()
             .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
             .collect();
-        let mut saved_in = socket.as_os_str().to_owned();
-        saved_in.push(".saved");
+        let beside = |ending: &str| {
+            let mut path = socket.as_os_str().to_owned();
+            path.push(ending);
+            PathBuf::from(path)
+        };
         Leaving {
             pin_dir: args.pin_dir.join(name.trim_matches('-')),
-            saved_in: saved_in.into(),
+            saved_in: beside(".saved"),
+            applied_in: beside(".applied"),
             is_wanted: args.handover,
             is_clean: args.clean,
         }
@@ -61,9 +67,31 @@ impl Leaving {
         Ok(())
     }
 
+    /// What the configuration file asked for when the last daemon read it, if there is something to take up.
+    pub(super) fn applied(&self) -> Option<Config> {
+        serde_json::from_slice(&std::fs::read(&self.applied_in).ok()?).ok()
+    }
+
+    /// Tells the next daemon what the configuration file asked for.
+    pub(super) fn note_applied(&self, applied: &Config) {
+        if !self.is_wanted {
+            return;
+        }
+        let write = || std::fs::write(&self.applied_in, serde_json::to_vec(applied)?);
+        if let Err(error) = write() {
+            tracing::warn!(%error, path = %self.applied_in.display(), "the next daemon will not know what was configured");
+        }
+    }
+
+    /// Nobody is to take up anything; the switch has removed what it had saved and pinned.
+    pub(super) fn forget(&self) {
+        let _ = std::fs::remove_file(&self.applied_in);
+    }
+
     /// Where to leave and take up, if that is wanted. What must not be taken up is removed.
     pub(super) fn prepare(&self) -> Result<Option<Handover>, DatapathError> {
         if (self.is_clean || !self.is_wanted) && self.saved_in.exists() {
+            self.forget();
             let _ = std::fs::remove_file(&self.saved_in);
             Pins::open(&self.pin_dir)?.remove();
         }

@@ -12,8 +12,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use forebay_control::hints::HintsSet;
+use forebay_control::pool::PoolPortSet;
 use forebay_control::port::PortSpec;
 use forebay_control::rule::RuleAdd;
+use forebay_control::rxq::RxqSet;
 use forebay_control::{PortCounters, PortId};
 use forebay_kernel::FlowAction;
 use serde::{Deserialize, Serialize};
@@ -44,6 +47,16 @@ pub(super) struct SavedPort {
     pub(super) spec: PortSpec,
     seen: Option<Seen>,
     counters: PortCounters,
+    #[serde(default)]
+    asked: Asked,
+}
+
+/// What was asked for a port besides its specification.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Asked {
+    pool: PoolPortSet,
+    rxq: RxqSet,
+    hints: HintsSet,
 }
 
 /// What flows from and to a port relied upon, besides what its specification says.
@@ -120,7 +133,13 @@ impl Control {
     fn saved_port(&self, id: PortId, carried: PortCounters) -> SavedPort {
         let port = &self.ports[&id];
         let counted = super::port::Counted { carried, ..self.counted(port) };
-        SavedPort { id, spec: port.spec.clone(), seen: Seen::of(&port.entry()), counters: counted.counters() }
+        let asked = Asked {
+            pool: port.share.asked(self.frame_bytes()),
+            rxq: port.rxq.asked(self.rxq),
+            hints: port.hints.asked(),
+        };
+        let (spec, seen) = (port.spec.clone(), Seen::of(&port.entry()));
+        SavedPort { id, spec, seen, counters: counted.counters(), asked }
     }
 
     fn saved_stations(&self) -> Vec<SavedStation> {
@@ -166,12 +185,35 @@ impl Control {
                 adopted.base = port.counters;
             }
         }
+        for SavedPort { id, spec, asked, .. } in &saved.ports {
+            if self.ports.contains_key(id) {
+                self.ask_again(spec.port_name(), asked);
+            }
+        }
         self.is_adopting = false;
         self.change_what_is_other(&saved.ports);
         self.adopt_rules(saved.next_rule, saved.rules);
         self.publish();
         let flows = self.flow_book().len();
         tracing::info!(ports = self.ports.len(), flows, "took over what an earlier daemon left");
+    }
+
+    /// What is refused now, as when the pool is smaller, stays at its default.
+    fn ask_again(&mut self, port: &str, asked: &Asked) {
+        let Asked { pool, rxq, hints } = asked;
+        let mut refused = Vec::new();
+        if !pool.is_empty() {
+            refused.extend(self.pool_port_set(port, *pool).err());
+        }
+        if *rxq != RxqSet::default() {
+            refused.extend(self.rxq_set(port, *rxq).err());
+        }
+        if *hints != HintsSet::default() {
+            refused.extend(self.hints_set(port, hints.clone()).err());
+        }
+        for error in refused {
+            tracing::warn!(port, %error, "what was asked for it is not taken over");
+        }
     }
 
     /// Stations that were learned after the file was written: flows know where they are. What a rule sends to a port

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use forebay_control::hints::{HintsLayout, HintsPort, HintsProgram, HintsSet, HintsShow, HintsState};
+use forebay_control::hints::{Bytes, HintsLayout, HintsPort, HintsProgram, HintsSet, HintsShow, HintsState};
 use forebay_control::port::AttachKind;
 use forebay_control::stats::{LatencyShow, PortLatency};
 use forebay_control::{ApiError, ErrorCode, PortId};
@@ -41,6 +41,21 @@ pub(super) struct Program {
     name: String,
     object: Vec<u8>,
     id: LayoutId,
+}
+
+impl Hints {
+    /// The request that leads to this.
+    pub(super) fn asked(&self) -> HintsSet {
+        let program = |program: &Arc<Program>| HintsProgram {
+            name: program.name.clone(),
+            object: Bytes(program.object.clone()),
+        };
+        match self {
+            Self::Off => HintsSet::default(),
+            Self::On => HintsSet { enabled: Some(true), program: None },
+            Self::Program(other) => HintsSet { enabled: None, program: Some(program(other)) },
+        }
+    }
 }
 
 /// All layouts, those of our own programs first.

@@ -54,6 +54,17 @@ impl Rxq {
     pub(super) fn new(config: &PoolConfig) -> Self {
         Self { depth: config.rx_ring_depth, refill: RefillSettings::new(config), direct: false }
     }
+
+    /// The request that leads from `default` to this.
+    pub(super) fn asked(self, default: Self) -> RxqSet {
+        let refill = self.refill;
+        RxqSet {
+            depth: (self.depth != default.depth).then_some(self.depth),
+            refill: (refill.rule != default.refill.rule).then(|| kind(refill.rule)),
+            low: (refill.low != default.refill.low).then_some(refill.low),
+            binding: (self.direct != default.direct).then_some(RxqBinding::Direct),
+        }
+    }
 }
 
 impl Control {

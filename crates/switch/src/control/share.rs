@@ -37,6 +37,14 @@ impl Share {
         RingRule { depth, reserve: self.reserve, th, limit }
     }
 
+    /// The request that leads from the default to this.
+    pub(super) fn asked(self, frame_bytes: u32) -> PoolPortSet {
+        PoolPortSet {
+            threshold: (self.threshold != DEFAULT.threshold).then(|| self.show(frame_bytes)),
+            reserve: (self.reserve != DEFAULT.reserve).then_some(self.reserve),
+        }
+    }
+
     /// For whoever asks.
     pub(super) fn show(self, frame_bytes: u32) -> PoolThreshold {
         match self.threshold {

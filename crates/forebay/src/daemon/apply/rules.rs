@@ -34,7 +34,7 @@ fn delete(switch: &dyn SwitchControl, rules: &[RuleAdd], applied: &mut Config) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{difference, to_empty};
+    use super::super::{at_start, difference};
     use super::*;
     use crate::testing::MemorySwitch;
 
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn only_the_difference_in_rules_reaches_the_switch() {
         let switch = MemorySwitch::default();
-        let applied = to_empty(&switch, &config(&[(3, "drop"), (2, "normal"), (1, "mark:1")]));
+        let applied = at_start(&switch, None, &config(&[(3, "drop"), (2, "normal"), (1, "mark:1")]));
         assert_eq!(rules(&switch), [(1, "drop".into()), (2, "normal".into()), (3, "mark:1".into())]);
         let new = config(&[(3, "output:a"), (2, "normal")]);
         assert_eq!(difference(&switch, &applied, &new), new);
@@ -65,7 +65,7 @@ mod tests {
         let switch = MemorySwitch::default();
         let mine = switch.flow_add(config(&[(2, "normal")]).flows.rules.remove(0)).unwrap();
         let wanted = config(&[(2, "drop"), (1, "mark:1")]);
-        let applied = to_empty(&switch, &wanted);
+        let applied = at_start(&switch, None, &wanted);
         assert_eq!(applied.flows.rules, wanted.flows.rules[1..]);
         switch.flow_del(mine.id).unwrap();
         let applied = difference(&switch, &applied, &wanted);
