@@ -77,7 +77,10 @@ impl Scene {
 fn restart(subject: Subject) -> Outcome {
     let scene = Scene::new(subject)?;
     let (first, before) = (scene.daemon()?, scene.carried()?);
-    scene.undisturbed_by(|| Ok(drop(scene.systemd.systemctl(&["restart", "forebay"])?)))?;
+    scene.undisturbed_by(|| {
+        scene.systemd.systemctl(&["restart", "forebay"])?;
+        Ok(())
+    })?;
     let (second, after) = (scene.daemon()?, scene.carried()?);
     assert_ne!(first, second);
     let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
