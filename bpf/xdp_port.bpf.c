@@ -40,6 +40,19 @@ static __always_inline __u32 queue_of(struct xdp_md *ctx, struct port_config *po
 	return bpf_get_smp_processor_id() % settings.queues;
 }
 
+/*
+ * What a program of the sender's left below the frame would pass for ours, which
+ * user space believes. Without CAP_PERFMON nobody may tell how much it is. 0 or -1.
+ */
+static __always_inline int clear_below(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *below = (void *)(long)ctx->data_meta;
+
+	if (below + 1 > data)
+		return 0;
+	return settings.reads_kernel ? bpf_xdp_adjust_meta(ctx, data - below) : -1;
+}
+
 static __always_inline int to_socket(struct port_counters *counted, __u32 socket)
 {
 	int verdict = bpf_redirect_map(&sockets, socket, XDP_DROP);
@@ -82,6 +95,8 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	add(&counted->offered_packets, 1);
 	if (!admit(counted, account, 1, frame_length(ctx)))
 		return XDP_DROP;
+	if (clear_below(ctx))
+		goto refuse;
 	/* A hint has room for one kind of tag. */
 	if (protocol && !(variant == HINTED && protocol == bpf_htons(ETH_P_8021Q))) {
 		if (insert_tag(ctx, protocol, tci))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_lab::frame::{BROADCAST, Frame, TPID_C, TPID_S, mark_of};
+use forebay_lab::measure::source::Source;
 use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::{Host, PortKind, Result};
@@ -25,6 +26,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("4096_random_frames_are_counted_and_harm_nobody", random_frames);
     suite.on_forebay("a_frame_longer_than_the_output_mtu_is_dropped_there_only", oversize);
     suite.on_forebay("stacks_of_vlan_tags_up_to_a_full_frame_pass_or_are_counted", vlan_stacks);
+    suite.once("what_a_sender_writes_below_its_frames_is_not_believed", forged_mark);
     suite.on_forebay("ip_packets_that_lie_about_their_length_pass_as_frames", lying_lengths);
 }
 
@@ -181,5 +183,25 @@ pub fn lying_lengths(subject: Subject) -> Outcome {
     let dropped = counted.moved("h1", "bad_frame").unwrap_or(0);
     assert_eq!(arrived.len() as u64 + dropped, lies.len() as u64, "{counted}");
     assert_all_counted(&counted, lies.len() as u64);
+    Ok(())
+}
+
+/// In spool mode basic a packet's port is known by what lies below it alone.
+fn forged_mark() -> Outcome {
+    let subject = Subject::Forebay(PortKind::VethXdp);
+    let mut bed = Bed::with_config(subject, "[switch]\nspool_mode = \"basic\"\n")?;
+    let hosts = bed.lab.hosts(3, subject.kind())?;
+    hosts.iter().try_for_each(Host::silence)?;
+    for (host, vlan) in hosts.iter().zip(["access:10", "access:20", "access:20"]) {
+        bed.attach_vlan(host, vlan)?;
+    }
+    let victim = bed.client().port("h2")?.id;
+    let frame = Frame::marked(hosts[0].mac(), hosts[2].mac(), 1).build();
+    let before = hosts[2].netns().received_packets("eth0")?;
+    let (sent, counted) =
+        bed.watch(|_| Source::send_forged(hosts[0].netns(), "eth0", &frame, victim.0.into()))?;
+    assert_eq!(counted.moved("h1", "rx_packets"), Some(sent), "{counted}");
+    assert_eq!(counted.moved("h2", "rx_packets"), Some(0), "{counted}");
+    assert_eq!(hosts[2].netns().received_packets("eth0")?, before, "{counted}");
     Ok(())
 }

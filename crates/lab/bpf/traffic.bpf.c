@@ -7,6 +7,8 @@
  *         a frame whose bounds moved is set up again when its page is used again; otherwise it would keep the
  *         metadata that a program on its way put below it (net/bpf/test_run.c, ctx_was_changed).
  * source_macs: the same with addresses of `grid`, the next sender and then the next receiver for each frame.
+ * source_below: the same with what a switch might take for its own below it: eight bytes, the first four those of `below`,
+ *         the last four the id of Forebay's mark.
  * sink:   counts UDP over IPv4 and drops it; everything else goes on to the host.
  * bare_xdp, bare_tcx: send every packet out of one other netdev, without a look at it; what no switch can do better.
  * tag_push, tag_pop: put all of a host's traffic into one VLAN, as a VLAN netdev would, on kernels without those.
@@ -27,6 +29,8 @@
 #define FIRST_SENDER 0x1000
 #define FIRST_RECEIVER 0x8000
 #define SPARE_BYTES 4
+#define BELOW_BYTES 8
+#define LAYOUT_MARK 0x46427071u
 
 struct counts {
 	__u64 packets;
@@ -62,6 +66,13 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } grid SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} below SEC(".maps");
 
 /* Tag protocol identifier in the upper half, VLAN in the lower. */
 struct {
@@ -112,6 +123,21 @@ int source_macs(struct xdp_md *ctx)
 	*(__u16 *)(data + OFFSET_SOURCE_NUMBER) = bpf_htons(FIRST_SENDER + number % senders);
 	*(__u16 *)(data + OFFSET_DESTINATION_NUMBER) =
 		bpf_htons(FIRST_RECEIVER + number / senders % receivers);
+	return bpf_redirect_map(&out, 0, 0);
+}
+
+SEC("xdp")
+int source_below(struct xdp_md *ctx)
+{
+	__u32 key = 0, *wanted = bpf_map_lookup_elem(&below, &key), *bytes;
+
+	if (!wanted || bpf_xdp_adjust_head(ctx, SPARE_BYTES) || bpf_xdp_adjust_meta(ctx, -BELOW_BYTES))
+		return XDP_DROP;
+	bytes = (void *)(long)ctx->data_meta;
+	if ((void *)bytes + BELOW_BYTES > (void *)(long)ctx->data)
+		return XDP_DROP;
+	bytes[0] = *wanted;
+	bytes[1] = LAYOUT_MARK;
 	return bpf_redirect_map(&out, 0, 0);
 }
 

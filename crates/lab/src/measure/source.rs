@@ -91,6 +91,20 @@ impl Source {
         Ok(Source { stop, thread: Some(thread) })
     }
 
+    /// Sends copies of `frame`, with eight bytes below each that say it came from port `port_id`, as
+    /// Forebay's own programs say it. Returns how many.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program or its map.
+    pub fn send_forged(netns: &Netns, ifname: &str, frame: &[u8], port_id: u32) -> Result<u64> {
+        const FRAMES: u32 = 10_000;
+        let ifindex = netns.ifindex(ifname)?;
+        let how = How { program: "source_below", map: "below", value: port_id };
+        let mut object = netns.enter(|| prepare(ifindex, how))??;
+        send(&mut object, how.program, &[&SPARE[..], frame].concat(), FRAMES)?;
+        Ok(FRAMES.into())
+    }
+
     /// Stops it and says how many frames it made.
     ///
     /// # Errors
@@ -122,15 +136,14 @@ fn send_until_stopped(mut object: Object, program: &str, frame: &[u8], stop: &At
     let frame = [&SPARE[..], frame].concat();
     let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
-        let input = ProgramInput {
-            data_in: Some(&frame),
-            flags: LIVE_FRAMES,
-            repeat: FRAMES_PER_CALL,
-            ..ProgramInput::default()
-        };
-        let done = bpf::program(&mut object, program).test_run(input);
-        done.map_err(|error| LabError::bpf("sending live frames", error))?;
+        send(&mut object, program, &frame, FRAMES_PER_CALL)?;
         sent += u64::from(FRAMES_PER_CALL);
     }
     Ok(sent)
+}
+
+fn send(object: &mut Object, program: &str, frame: &[u8], repeat: u32) -> Result<()> {
+    let input = ProgramInput { data_in: Some(frame), flags: LIVE_FRAMES, repeat, ..ProgramInput::default() };
+    let done = bpf::program(object, program).test_run(input);
+    done.map(drop).map_err(|error| LabError::bpf("sending live frames", error))
 }
