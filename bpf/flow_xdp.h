@@ -157,9 +157,13 @@ static __always_inline int may_be_unfinished(void *at, void *end, __be16 etherty
 	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
 }
 
-/* The verdict, or NOT_FOLLOWED. `protocol` is that of a tag that is not in the frame, or 0. */
+/*
+ * The verdict, or NOT_FOLLOWED. `protocol` is that of a tag that is not in the
+ * frame, or 0. `told` is set where user space is to know which flow it is; of
+ * frames with a tag it is not, because the key has not all of that.
+ */
 static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *port, __be16 protocol,
-					__u16 tci)
+					__u16 tci, __u32 *told)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 switch_generation = generation(GENERATION_OF_SWITCH);
@@ -198,6 +202,10 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	    !decide_deeper(ctx, IN_XDP, ethertype, ETH_HLEN + (tag.is_inside ? TAG_BYTES : 0),
 			   switch_generation, &key, &decision))
 		return NOT_FOLLOWED;
+	if (decision.action == FLOW_TELL) {
+		*told = tag.is_there ? 0 : decision.mark;
+		return NOT_FOLLOWED;
+	}
 	length = frame_length(ctx) + (tag.is_there && !tag.is_inside ? TAG_BYTES : 0);
 	if (length > decision.max_length)
 		return NOT_FOLLOWED;

@@ -30,6 +30,7 @@ struct forebay_hints___xdp {
 	FOREBAY_RX_TIMESTAMP;
 	FOREBAY_RX_HASH;
 	FOREBAY_RX_VLAN;
+	FOREBAY_FLOW_MARK;
 	FOREBAY_HINTS_END;
 };
 FOREBAY_HINTS(forebay_hints___xdp);
@@ -70,8 +71,8 @@ FOREBAY_HINTS(forebay_hints___collector);
 		FOREBAY_HAS_RX_TIMESTAMP;                                       \
 	})
 
-/* `protocol` is that of a tag that is not in the packet, or 0. 0 or -1. */
-static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 tci)
+/* `protocol` is that of a tag that is not in the packet, or 0; `told` what a flow says, or 0. 0 or -1. */
+static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 tci, __u32 told)
 {
 	struct forebay_hints___xdp *hints;
 	__u32 present;
@@ -83,6 +84,9 @@ static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 
 	hints->rx_vlan_proto = protocol;
 	if (protocol)
 		present |= FOREBAY_HAS_RX_VLAN_TCI | FOREBAY_HAS_RX_VLAN_PROTO;
+	hints->flow_mark = told;
+	if (told)
+		present |= FOREBAY_HAS_FLOW_MARK;
 	hints->hints_present = present;
 	hints->layout_id = LAYOUT_XDP;
 	return 0;

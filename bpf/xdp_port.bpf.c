@@ -71,7 +71,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	struct port_config *port;
 	__be16 protocol = 0; /* the verifier wants them written, where there is no CAP_PERFMON */
 	__u16 tci = 0;
-	__u32 queue, account, bank;
+	__u32 queue, account, bank, told = 0;
 	int followed;
 
 	if (variant != PLAIN) {
@@ -80,7 +80,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 			protocol = 0;
 	}
 	if (near) {
-		followed = follow_frame(ctx, near, protocol, tci);
+		followed = follow_frame(ctx, near, protocol, tci, &told);
 		if (followed != NOT_FOLLOWED)
 			return followed;
 	}
@@ -103,7 +103,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 			goto refuse;
 		protocol = 0;
 	}
-	if (variant == HINTED && hint_from_port(ctx, protocol, tci))
+	if (variant == HINTED && hint_from_port(ctx, protocol, tci, told))
 		goto refuse;
 	if (variant == LINKED)
 		forebay_fill(ctx);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::hints::{HintsShow, HintsState};
-use forebay_control::stats::LatencyShow;
+use forebay_control::stats::{LatencyShow, WorkersShow};
 use forebay_lab::dut::Client;
 use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
 use forebay_lab::frame::{Frame, TPID_C};
@@ -17,7 +17,7 @@ use forebay_lab::{Host, PortKind, wait};
 
 use crate::bed::{Bed, with_hints};
 use crate::harness::{Outcome, Subject, Suite};
-use crate::vlan;
+use crate::{connectivity, fdb, hostile, netdev, vlan};
 
 const XDP: Subject = Subject::Forebay(PortKind::VethXdp);
 const PACKETS: u16 = 500;
@@ -36,6 +36,25 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("with_hints_a_tagged_host_reaches_an_access_port", |subject| {
         with_hints(|| trunk_and_access(subject))
     });
+    // XDP ports tell the flow of each packet then, and the worker does as with the one before.
+    macro_rules! again {
+        ($name:literal, $scenario:expr) => {
+            suite.on_forebay(concat!("with_hints_", $name), |subject| {
+                with_hints(|| -> Outcome { $scenario(subject) })
+            })
+        };
+    }
+    again!("an_address_is_learned", fdb::learning);
+    again!("a_station_moves", fdb::moving);
+    again!("an_entry_ages", fdb::ageing);
+    again!("a_static_entry_stays", fdb::static_entries);
+    again!("isolated_ports_stay_apart", vlan::isolated);
+    again!("two_workers_carry_everything", connectivity::two_workers);
+    again!("random_frames_harm_nobody", hostile::random_frames);
+    again!("a_netdev_goes_down_and_comes_back", netdev::down_and_up);
+    again!("a_netdev_is_made_again", netdev::deleted_and_made_again);
+    again!("ports_come_and_go", netdev::ports_come_and_go);
+    suite.once("packets_whose_flow_is_told_are_decided_as_the_one_before_until_something_changes", told);
     suite.on_forebay("a_port_with_hints_tells_flows_and_arrival", built_in);
     suite.once("hints_are_those_of_the_packet_whatever_the_layout", layouts);
     suite.once("hints_are_those_of_the_packet_while_the_layout_changes", changing);
@@ -100,6 +119,50 @@ fn built_in(subject: Subject) -> Outcome {
     assert!(report.is_complete(), "{report:?}");
     counted.no_drops();
     assert_eq!(packets(&hints(&client)?), before, "nobody writes them any more");
+    Ok(())
+}
+
+/// Packets that were decided about as the one before.
+fn repeated(client: &Client) -> Result<u64, Box<dyn std::error::Error>> {
+    let shown: WorkersShow = client.json(&["stats", "--workers"])?;
+    Ok(shown.workers.iter().map(|worker| worker.lookups.repeated).sum())
+}
+
+fn told() -> Outcome {
+    const LIMIT: Duration = Duration::from_secs(20);
+    const COUNT: u32 = 20;
+    let (mut bed, hosts) = with_hints(|| Bed::with_hosts(XDP, 2))?;
+    let client = bed.client();
+    let ping = Ping::new(hosts[1].v4()).count(COUNT);
+    // Each way's first packets are decided about, and then one in a tenth of a second.
+    let carries = || -> Result<bool, Box<dyn std::error::Error>> {
+        let before = repeated(&client)?;
+        assert!(ping.from(&hosts[0])?.is_complete());
+        Ok(repeated(&client)? - before >= u64::from(COUNT))
+    };
+    wait::until("decisions to be repeated", LIMIT, || carries().is_ok_and(|does| does))?;
+    let (report, counted) = bed.watch(|_| ping.from(&hosts[0]))?;
+    assert!(report.is_complete(), "{report:?}");
+    counted.no_drops();
+    for port in ["h1", "h2"] {
+        assert!(counted.moved(port, "forwarded_packets") >= Some(COUNT.into()), "{counted}");
+    }
+    assert_eq!(counted.total("offloaded_packets"), Some(0), "{counted}");
+    let flows = client.ok(&["flow", "list"])?.stdout;
+    assert!(flows.contains("the fast path is off") && flows.contains("output:h2"), "{flows}");
+
+    let rule =
+        ["flow", "add", "--priority", "1", "--ip-proto", "icmp", "--in-port", "h1", "--action", "drop"];
+    client.ok(&rule)?;
+    let drops = || -> Result<bool, Box<dyn std::error::Error>> {
+        let before = repeated(&client)?;
+        assert_eq!(ping.from(&hosts[0])?.received, 0, "the rule is in force from the first packet on");
+        Ok(repeated(&client)? > before)
+    };
+    wait::until("drops to be repeated", LIMIT, || drops().is_ok_and(|does| does))?;
+    client.ok(&["flow", "del", "1"])?;
+    assert!(ping.from(&hosts[0])?.is_complete(), "the rule is gone");
+    client.ok(&["stats", "--check"])?;
     Ok(())
 }
 

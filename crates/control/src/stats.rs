@@ -42,6 +42,8 @@ pub struct Lookups {
     pub unknown: u64,
     /// A group address, for which there is nothing to look up.
     pub group: u64,
+    /// Packets that were decided about as the last of their flow was, which the port's program told by a hint.
+    pub repeated: u64,
     /// Packets whose rule, where rules look deeper than their addresses, was known from one like them.
     pub cached: u64,
     /// Those whose rule was not known and was looked up among all.
@@ -160,6 +162,7 @@ impl WorkerStats {
                 known: less(|w| w.lookups.known),
                 unknown: less(|w| w.lookups.unknown),
                 group: less(|w| w.lookups.group),
+                repeated: less(|w| w.lookups.repeated),
                 cached: less(|w| w.lookups.cached),
                 classified: less(|w| w.lookups.classified),
             },

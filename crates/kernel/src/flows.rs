@@ -149,11 +149,31 @@ pub enum FlowAction {
         /// The port whose settings say so, which may be the input.
         port_id: u16,
     },
+    /// To user space, which is told by a hint what it decided last; only of packets that come in by XDP to a port with our
+    /// hints, and without a tag.
+    Tell {
+        /// The port whose settings say so, which may be the input.
+        port_id: u16,
+        /// The hint: a number that no other flow has or had.
+        flow_mark: u32,
+    },
     /// That depends on the classes of what lies deeper in them; see [`ClassTable`](crate::ClassTable).
     Deeper {
         /// Which classes: a sum of `enum deeper`, bpf/forebay.h.
         classes: u16,
     },
+}
+
+impl FlowAction {
+    /// The port besides the input whose settings it relies upon.
+    pub fn port_id(&self) -> Option<u16> {
+        match *self {
+            Self::Output { port_id, .. } | Self::Drop { port_id } | Self::Tell { port_id, .. } => {
+                Some(port_id)
+            }
+            Self::Deeper { .. } => None,
+        }
+    }
 }
 
 /// A decision, and what it relied upon.
@@ -174,10 +194,7 @@ pub struct FlowVerdict {
 impl FlowVerdict {
     /// Whether nothing has changed since that it relied upon.
     pub fn holds(&self, key: FlowKey, generations: &Generations) -> bool {
-        let output = match self.action {
-            FlowAction::Output { port_id, .. } | FlowAction::Drop { port_id } => port_id,
-            FlowAction::Deeper { .. } => key.port_id(),
-        };
+        let output = self.action.port_id().unwrap_or(key.port_id());
         self.decided == generations.sum([self.source, self.destination], [key.port_id(), output])
     }
 }
@@ -278,6 +295,7 @@ impl FlowTable {
                     (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex)
                 }
                 FlowAction::Drop { port_id } => (DROP, port_id, 0),
+                FlowAction::Tell { port_id, .. } => (TELL, port_id, 0),
                 FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
             };
             let (tag, vid, mark) = match verdict.action {
@@ -285,6 +303,7 @@ impl FlowTable {
                 FlowAction::Output { tag: FlowTag::Remove, mark, .. } => (TAG_REMOVE, note.vid, mark),
                 FlowAction::Output { tag: FlowTag::Set(vid), mark, .. } => (TAG_SET, vid, mark),
                 FlowAction::Drop { .. } => (TAG_KEEP, note.vid, note.reason.into()),
+                FlowAction::Tell { flow_mark, .. } => (TAG_KEEP, note.vid, flow_mark),
                 FlowAction::Deeper { classes } => (TAG_KEEP, classes, note.vid.into()),
             };
             flow.decided.store(verdict.decided, Relaxed);
@@ -356,6 +375,7 @@ impl FlowTable {
                 let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
                 (action, FlowNote { vid, reason: 0 })
             }
+            TELL => (FlowAction::Tell { port_id, flow_mark: mark }, FlowNote { vid, reason: 0 }),
             DEEPER => (FlowAction::Deeper { classes: vid }, FlowNote { vid: mark as u16, reason: 0 }),
             _ => (FlowAction::Drop { port_id }, FlowNote { vid, reason: mark as u16 }),
         };
@@ -419,7 +439,7 @@ impl FlowTable {
     }
 
     fn is_used(&self, number: FlowNumber) -> bool {
-        matches!(self.flow(number).action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER)
+        matches!(self.flow(number).action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER | TELL)
     }
 }
 
@@ -429,6 +449,7 @@ const OUTPUT: u8 = 1;
 const DROP: u8 = 2;
 const DEEPER: u8 = 3;
 const DELIVER: u8 = 4;
+const TELL: u8 = 5;
 /// The daemon's own: given up, and not yet free.
 const LEFT: u8 = 255;
 const TAG_KEEP: u8 = 0;

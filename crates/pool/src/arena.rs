@@ -36,6 +36,11 @@ impl FrameSize {
         self.0
     }
 
+    /// Which frame a byte is in, and where. The size is a power of two, which the compiler does not know: no division.
+    const fn place_of(self, address: u64) -> (u64, u16) {
+        (address >> self.0.trailing_zeros(), (address & (self.0 as u64 - 1)) as u16)
+    }
+
     /// Bytes of a packet that a frame holds: the kernel keeps 256 in front (XDP_PACKET_HEADROOM).
     pub const fn payload(self) -> u32 {
         self.0 - 256
@@ -180,9 +185,9 @@ impl Arena {
     /// The frame must have been given up through [`Frame::into_address`] and not been taken back since.
     #[inline]
     pub unsafe fn frame_at(&self, address: u64) -> Option<(Frame, u16)> {
-        let size = u64::from(self.frame_size.bytes());
-        let index = u32::try_from(address / size).ok().filter(|index| *index < self.frames)?;
-        Some((Frame::new(self.id, index), (address % size) as u16))
+        let (index, offset) = self.frame_size.place_of(address);
+        let index = u32::try_from(index).ok().filter(|index| *index < self.frames)?;
+        Some((Frame::new(self.id, index), offset))
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! The packets of one turn: what a worker received and has not yet dealt with.
 
+use std::ops::Range;
+
 use crate::Frame;
 
 /// Frames that one packet may span: the kernel's limit for AF_XDP multi-buffer (`MAX_SKB_FRAGS` + 1).
@@ -28,6 +30,11 @@ struct Extent {
 pub struct Burst {
     segments: Vec<Segment>,
     packets: Vec<Extent>,
+    /// Segments of whole packets; those behind them are of one that is being put together.
+    closed: usize,
+    open_bytes: u32,
+    /// Of all packets.
+    bytes: u64,
     budget: usize,
 }
 
@@ -40,6 +47,9 @@ impl Burst {
         Self {
             segments: Vec::with_capacity(budget * MAX_SEGMENTS_PER_PACKET),
             packets: Vec::with_capacity(budget),
+            closed: 0,
+            open_bytes: 0,
+            bytes: 0,
             budget,
         }
     }
@@ -62,13 +72,16 @@ impl Burst {
     /// Adds a frame to the packet that is being put together; `last` closes the packet.
     ///
     /// A packet that grows beyond [`MAX_SEGMENTS_PER_PACKET`] is closed there; what follows starts another.
+    #[inline]
     pub fn push(&mut self, segment: Segment, last: bool) {
-        let closed = self.closed_segments();
+        self.open_bytes += u32::from(segment.len);
         self.segments.push(segment);
-        let open = &self.segments[closed..];
-        if last || open.len() == MAX_SEGMENTS_PER_PACKET {
-            let len_bytes = open.iter().map(|segment| u32::from(segment.len)).sum();
-            self.packets.push(Extent { first: closed as u32, segments: open.len() as u16, len_bytes });
+        let open = self.segments.len() - self.closed;
+        if last || open == MAX_SEGMENTS_PER_PACKET {
+            let (first, len_bytes) = (self.closed as u32, std::mem::take(&mut self.open_bytes));
+            self.packets.push(Extent { first, segments: open as u16, len_bytes });
+            self.bytes += u64::from(len_bytes);
+            self.closed = self.segments.len();
         }
     }
 
@@ -93,6 +106,15 @@ impl Burst {
         self.packets[index].len_bytes
     }
 
+    /// Length of these packets together, which is known if they are all.
+    #[inline]
+    pub fn bytes_of(&self, packets: Range<usize>) -> u64 {
+        if packets.len() == self.len() {
+            return self.bytes;
+        }
+        self.packets[packets].iter().map(|extent| u64::from(extent.len_bytes)).sum()
+    }
+
     /// The frames of all packets.
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.segments.iter().map(|segment| &segment.frame)
@@ -101,11 +123,8 @@ impl Burst {
     /// Empties the burst and yields its frames.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Frame> + '_ {
         self.packets.clear();
+        (self.closed, self.open_bytes, self.bytes) = (0, 0, 0);
         self.segments.drain(..).map(|segment| segment.frame)
-    }
-
-    fn closed_segments(&self) -> usize {
-        self.packets.last().map_or(0, |extent| extent.first as usize + usize::from(extent.segments))
     }
 }
 
@@ -126,9 +145,12 @@ mod tests {
         assert_eq!(burst.len(), 2);
         assert_eq!((burst.packet(0).len(), burst.len_bytes(0)), (1, 100));
         assert_eq!((burst.packet(1).len(), burst.len_bytes(1)), (2, 1800));
+        assert_eq!([0..2, 1..2, 1..1].map(|packets| burst.bytes_of(packets)), [1900, 1800, 0]);
         let frames: Vec<_> = burst.drain().map(|frame| frame.index()).collect();
         assert_eq!(frames, [0, 1, 2]);
         assert!(burst.is_empty());
+        burst.push(segment(3, 5), true);
+        assert_eq!((burst.len_bytes(0), burst.bytes_of(0..1)), (5, 5), "nothing is left of those before");
     }
 
     #[test]

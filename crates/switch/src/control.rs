@@ -171,6 +171,7 @@ impl Control {
             changed.clear();
         }
         topology.set_rules(Arc::clone(&self.rules.set), self.switch_generation);
+        topology.set_flows(self.offload == Offload::On, self.rules.last_mark_before);
         self.shared.topology.store(Arc::new(topology));
         changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
         generations.set_switch(self.switch_generation);

@@ -158,6 +158,7 @@ pub(crate) struct WorkerCell {
     pub(crate) unknown: Counter,
     pub(crate) group: Counter,
     /// Packets whose ruling was known, and such that the classifier was asked about.
+    pub(crate) repeated: Counter,
     pub(crate) cached: Counter,
     pub(crate) classified: Counter,
     pub(crate) packets: Counter,

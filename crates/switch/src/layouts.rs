@@ -10,8 +10,8 @@ use crate::counters::Counter;
 #[derive(Debug)]
 pub(crate) struct KnownLayout {
     pub(crate) plan: Plan,
-    /// A VLAN tag in these hints is not in the packet. Only our own programs leave it out.
-    pub(crate) tag_is_out: bool,
+    /// Our own programs write it: a VLAN tag in it is not in the packet, and a flow's mark is one of ours.
+    pub(crate) is_ours: bool,
     /// Packets that came in it, by worker.
     pub(crate) packets: Box<[Counter]>,
 }
@@ -20,9 +20,9 @@ pub(crate) struct KnownLayout {
 pub(crate) type Layouts = Registry<Arc<KnownLayout>>;
 
 impl KnownLayout {
-    pub(crate) fn new(layout: &Layout, tag_is_out: bool, workers: usize) -> Arc<Self> {
+    pub(crate) fn new(layout: &Layout, is_ours: bool, workers: usize) -> Arc<Self> {
         let packets = (0..workers).map(|_| Counter::default()).collect();
-        Arc::new(Self { plan: Plan::compile(layout), tag_is_out, packets })
+        Arc::new(Self { plan: Plan::compile(layout), is_ours, packets })
     }
 
     /// Packets that came in it.

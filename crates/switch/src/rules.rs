@@ -54,11 +54,11 @@ impl RuleCells {
         Self((0..workers).map(|_| RuleCell::default()).collect())
     }
 
-    /// Counts a packet; only this worker may.
+    /// Counts packets; only this worker may.
     #[inline]
-    pub(crate) fn count(&self, worker: usize, bytes: u32) {
-        self.0[worker].packets.add(1);
-        self.0[worker].bytes.add(bytes.into());
+    pub(crate) fn count(&self, worker: usize, packets: u64, bytes: u64) {
+        self.0[worker].packets.add(packets);
+        self.0[worker].bytes.add(bytes);
     }
 
     /// Packets and bytes.
@@ -90,11 +90,20 @@ impl Place {
 }
 
 /// The rule that a packet falls under.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Ruling<'r> {
     pub(crate) rule: Option<&'r ActiveRule>,
+    /// Where it is.
+    pub(crate) place: Place,
     /// What had to be looked at, if it lies deeper than the packet's addresses.
     pub(crate) class: Option<Class>,
+}
+
+impl Default for Ruling<'_> {
+    /// Under none.
+    fn default() -> Self {
+        Self { rule: None, place: Place::NONE, class: None }
+    }
 }
 
 /// What layer 2 says of a packet.

@@ -34,6 +34,8 @@ pub(crate) struct PortEntry {
     pub(crate) takes_frames: bool,
     /// The station at the other end of its veth, where packets for it can be put at once.
     pub(crate) peer: Option<u64>,
+    /// Its XDP program tells what a flow says user space is to be told ([`forebay_kernel::FlowAction::Tell`]).
+    pub(crate) is_told: bool,
     /// Somebody captures it: each packet must come to user space.
     pub(crate) is_captured: bool,
     /// That of what is above; [`Topology::succeed`] sets it.
@@ -66,9 +68,15 @@ pub(crate) struct Topology {
     /// Index into `lists` of each VLAN's list; VLANs that no port names share list 0.
     list_of_vlan: Vec<u16>,
     lists: Vec<Box<[PortId]>>,
-    /// That of the switch; odd while the kernel follows flows.
+    /// That of the switch; odd while the kernel looks flows up.
     generation: u64,
+    /// It follows them too.
+    carries_flows: bool,
+    /// Flows' marks up to this one stand for packets that other rules had told apart.
+    last_mark_before: u32,
     rules: Arc<RuleSet>,
+    /// No other snapshot has it.
+    serial: u64,
 }
 
 impl Topology {
@@ -79,7 +87,10 @@ impl Topology {
             list_of_vlan: vec![0; 4096],
             lists: Vec::new(),
             generation: 0,
+            carries_flows: false,
+            last_mark_before: 0,
             rules: Arc::default(),
+            serial: 0,
         };
         for entry in entries {
             let index = usize::from(entry.id.0);
@@ -95,6 +106,7 @@ impl Topology {
     /// Gives each port, present and past, the generation that follows from what it was in `before`. Returns those that
     /// changed, to be told to the kernel once this snapshot is what workers see.
     pub(crate) fn succeed(&mut self, before: &Topology, generations: &Generations) -> Vec<(PortId, u64)> {
+        self.serial = before.serial + 1;
         let mut changed = Vec::new();
         let ids = self.ports.len().max(before.ports.len()) as u16;
         for id in (0..ids).map(PortId) {
@@ -128,6 +140,24 @@ impl Topology {
         self.generation = generation;
     }
 
+    /// Whether the kernel follows flows that it looks up, and which marks were given under other rules.
+    pub(crate) fn set_flows(&mut self, carries_flows: bool, last_mark_before: u32) {
+        self.carries_flows = carries_flows;
+        self.last_mark_before = last_mark_before;
+    }
+
+    /// Whether packets with a flow's mark fall under the same rule.
+    #[inline]
+    pub(crate) fn knows_mark(&self, mark: u32) -> bool {
+        mark != 0 && mark.wrapping_sub(self.last_mark_before).cast_signed() > 0
+    }
+
+    /// Tells snapshots apart.
+    #[inline]
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
     #[inline]
     pub(crate) fn rules(&self) -> &RuleSet {
         &self.rules
@@ -139,10 +169,16 @@ impl Topology {
         self.generation
     }
 
-    /// Whether the kernel follows flows.
+    /// Whether the kernel looks flows up: decisions are worth offering.
     #[inline]
-    pub(crate) fn follows_flows(&self) -> bool {
+    pub(crate) fn looks_up_flows(&self) -> bool {
         self.generation & 1 == 1
+    }
+
+    /// Whether it follows those that it can.
+    #[inline]
+    pub(crate) fn carries_flows(&self) -> bool {
+        self.carries_flows
     }
 
     #[inline]
@@ -207,6 +243,7 @@ pub(crate) mod tests {
             is_xdp: false,
             takes_frames: true,
             peer: None,
+            is_told: false,
             is_captured: false,
             generation: 0,
         }

@@ -32,6 +32,7 @@ mod ready;
 mod receive;
 mod reclaim;
 mod refill;
+mod repeat;
 mod rule;
 mod transmit;
 
@@ -65,6 +66,7 @@ use decide::Verdict;
 use join::JointRun;
 use ready::Ready;
 use receive::Stretch;
+use repeat::{Found, Repeats};
 use rule::Asked;
 
 /// Packets after which a worker looks who else is ready: the longest turn.
@@ -93,6 +95,8 @@ pub(crate) struct Worker {
     burst: Burst,
     below: Vec<Below>,
     stretches: Vec<Stretch>,
+    /// Which decision each packet of the burst repeats.
+    repeated: Vec<Option<Found>>,
     classified: Vec<Classified>,
     /// What rules were asked of the packets of one stretch; empty where there are none.
     asked: Vec<Asked>,
@@ -103,6 +107,7 @@ pub(crate) struct Worker {
     flood: FloodBucket,
     linger: Linger,
     cache: RulingCache,
+    repeats: Repeats,
     offers: Offers,
     started: Instant,
 }
@@ -131,6 +136,7 @@ impl Worker {
             burst: Burst::new(BUDGET),
             below: Vec::with_capacity(BUDGET),
             stretches: Vec::with_capacity(BUDGET),
+            repeated: Vec::with_capacity(BUDGET),
             classified: Vec::with_capacity(BUDGET),
             asked: Vec::with_capacity(BUDGET),
             verdicts: Vec::with_capacity(BUDGET),
@@ -139,6 +145,7 @@ impl Worker {
             flood: shared.flood.worker_bucket(),
             linger: Linger::new(shared.linger_ns),
             cache,
+            repeats: Repeats::new(),
             offers,
             started: shared.started,
             shared,
@@ -188,10 +195,13 @@ impl Worker {
 
         let standing = self.receive(&mut channel);
         let arena = channel.ring.arena();
-        self.classify(arena, &topology);
+        self.find_repeats(&topology, now);
+        channel.reads_headers = self.classify(arena, &topology);
         self.decide(arena, &topology, now);
-        self.complete_checksums(arena, &topology);
-        self.transmit(arena, &topology);
+        if self.has_leaving() {
+            self.complete_checksums(arena, &topology);
+            self.transmit(arena, &topology);
+        }
         self.complete(&channel);
         let packets = self.burst.len();
         self.refill(&mut channel, standing, now);

@@ -24,6 +24,6 @@ mod sys;
 mod transmit;
 
 pub use error::XskError;
-pub use rings::{CompletionRing, FillRing, RxRing, TxRing};
+pub use rings::{CompletionRing, FillRing, Reads, RxRing, TxRing};
 pub use socket::{Closed, PortSocket, Queue, QueueOptions, QueueRings, Statistics};
 pub use transmit::{Departures, Destination, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError};

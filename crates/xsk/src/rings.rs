@@ -94,18 +94,32 @@ impl FillRing {
 pub struct RxRing {
     ring: Consumer<libc::xdp_desc>,
     arena: Arc<Arena>,
+    /// What is read of a packet, as far as is known before.
+    reads: Reads,
     /// Descriptors from the next on whose bytes were asked for.
     fetched: u32,
     bad_descriptors: u64,
 }
 
+/// Bytes that will be read of packets: below, and from their beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// In front of the packet.
+    pub below: u16,
+    /// Of the packet.
+    pub bytes: u16,
+}
+
 impl RxRing {
     pub(crate) fn new(ring: Consumer<libc::xdp_desc>, arena: Arc<Arena>) -> Self {
-        Self { ring, arena, fetched: 0, bad_descriptors: 0 }
+        Self { ring, arena, reads: Reads::default(), fetched: 0, bad_descriptors: 0 }
     }
 
     /// Moves up to `packets` into `burst`, until it is full, the ring empty, or `bytes` are reached, which the last
     /// packet may exceed; packet path. Returns how many packets.
+    ///
+    /// The processor is told to fetch what will be read of them: another one has written it, and whoever reads it first
+    /// would wait for each by itself.
     #[inline]
     pub fn receive(&mut self, burst: &mut Burst, packets: usize, bytes: u64) -> usize {
         let before = burst.len();
@@ -113,7 +127,11 @@ impl RxRing {
         // A packet that has begun is received whole.
         while !burst.is_full() && (!last || received < bytes && burst.len() - before < packets) {
             let Some(descriptor) = self.ring.pop() else { break };
-            self.fetched = self.fetched.saturating_sub(1);
+            if self.fetched == 0 {
+                self.fetch(&descriptor);
+            } else {
+                self.fetched -= 1;
+            }
             last = descriptor.options & CONTINUED == 0;
             received += u64::from(descriptor.len);
             match self.segment(&descriptor) {
@@ -125,17 +143,26 @@ impl RxRing {
         burst.len() - before
     }
 
-    /// Has the processor fetch what the next `descriptors` lead to, `below` bytes below it and up to `bytes` of it,
-    /// unless they were asked for before; packet path. Another processor has written it, and whoever reads it first
-    /// would wait for each by itself.
+    /// What will be read of the packets that come from now on.
     #[inline]
-    pub fn fetch_ahead(&mut self, descriptors: u32, below: u16, bytes: u16) {
+    pub fn expect(&mut self, reads: Reads) {
+        self.reads = reads;
+    }
+
+    /// Has the processor fetch what will be read of the next `descriptors`, unless it was told before; packet path.
+    #[inline]
+    pub fn fetch_ahead(&mut self, descriptors: u32) {
         while self.fetched < descriptors {
             let Some(descriptor) = self.ring.peek(self.fetched) else { break };
-            let bytes = descriptor.len.min(u32::from(bytes)) as u16;
-            self.arena.prefetch(descriptor.addr, below, bytes);
+            self.fetch(&descriptor);
             self.fetched += 1;
         }
+    }
+
+    #[inline]
+    fn fetch(&self, descriptor: &libc::xdp_desc) {
+        let bytes = descriptor.len.min(u32::from(self.reads.bytes)) as u16;
+        self.arena.prefetch(descriptor.addr, self.reads.below, bytes);
     }
 
     /// Where the frames of its packets lie.

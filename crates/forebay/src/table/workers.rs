@@ -63,7 +63,12 @@ fn paragraph(worker: &WorkerStats, seconds: f64) -> String {
 
 fn lookups(worker: &WorkerStats) -> String {
     let lookups = &worker.lookups;
-    kinds([("known", lookups.known), ("unknown", lookups.unknown), ("group", lookups.group)])
+    kinds([
+        ("known", lookups.known),
+        ("unknown", lookups.unknown),
+        ("group", lookups.group),
+        ("repeated", lookups.repeated),
+    ])
 }
 
 fn rules(worker: &WorkerStats) -> String {

@@ -1,7 +1,7 @@
 //! What is asked of Forebay: ratios to its peers, and whether what was measured holds them.
 
 use super::Contender;
-use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpHints, XdpSlow};
+use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpMarks, XdpSlow};
 use crate::measure::spread::Spread;
 
 pub(super) const SMALL_PACKETS: &str = "60-byte frames, Mpps";
@@ -51,12 +51,12 @@ pub(super) const ALL: [Asked; 21] = [
     at_least(1.0, WEB, Tcx, Bridge),
     at_least(0.9, CONNECTIONS, Tcx, Bridge),
     at_least(0.9, CONNECTIONS, TcxRule, Bridge),
-    at_most(0.68, DROPPED_1, XdpHints, XdpSlow),
-    at_most(0.68, DROPPED_128, XdpHints, XdpSlow),
-    at_most(0.68, DROPPED_8192, XdpHints, XdpSlow),
-    at_most(0.5, DROPPED_1, XdpHints, Ovs),
-    at_most(0.5, DROPPED_128, XdpHints, Ovs),
-    at_most(0.5, DROPPED_8192, XdpHints, Ovs),
+    at_most(0.68, DROPPED_1, XdpMarks, XdpSlow),
+    at_most(0.68, DROPPED_128, XdpMarks, XdpSlow),
+    at_most(0.68, DROPPED_8192, XdpMarks, XdpSlow),
+    at_most(0.5, DROPPED_1, XdpMarks, Ovs),
+    at_most(0.5, DROPPED_128, XdpMarks, Ovs),
+    at_most(0.5, DROPPED_8192, XdpMarks, Ovs),
 ];
 
 const fn at_least(ratio: f64, metric: &'static str, contender: Contender, peer: Contender) -> Asked {

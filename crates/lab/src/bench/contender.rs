@@ -23,6 +23,8 @@ pub enum Contender {
     XdpSlow,
     /// The same, with each packet's hash as a hint.
     XdpHints,
+    /// The same, with the hints of our own program: a mark for each flow.
+    XdpMarks,
     /// The kernel's bridge.
     Bridge,
     /// Open vSwitch with AF_XDP ports.
@@ -42,7 +44,8 @@ impl Contender {
             Contender::Xdp => "forebay (xdp)",
             Contender::TcxSlow => "forebay (tcx, slow path)",
             Contender::XdpSlow => "forebay (xdp, slow path)",
-            Contender::XdpHints => "forebay (xdp, hints)",
+            Contender::XdpHints => "forebay (xdp, hash)",
+            Contender::XdpMarks => "forebay (xdp, marks)",
             Contender::Bridge => "bridge",
             Contender::Ovs => "ovs-afxdp",
             Contender::BareTcx => "tcx redirect (bare)",
@@ -53,7 +56,8 @@ impl Contender {
     /// How hosts are connected.
     pub const fn ports(self) -> PortKind {
         match self {
-            Contender::Xdp | Contender::XdpSlow | Contender::XdpHints => PortKind::VethXdp,
+            Contender::Xdp | Contender::XdpSlow => PortKind::VethXdp,
+            Contender::XdpHints | Contender::XdpMarks => PortKind::VethXdp,
             Contender::Ovs | Contender::BareXdp => PortKind::VethXdp,
             Contender::Tcx | Contender::TcxRule | Contender::TcxSlow => PortKind::VethTcx,
             Contender::Bridge | Contender::BareTcx => PortKind::VethTcx,
@@ -70,16 +74,11 @@ impl Contender {
         matches!(self, Contender::TcxRule)
     }
 
-    /// Whether each packet's hash is to come as a hint.
-    pub(super) const fn has_hints(self) -> bool {
-        matches!(self, Contender::XdpHints)
-    }
-
     /// Whether it can be measured: it is installed, or the daemon has what it needs.
     pub(super) fn is_here(self) -> bool {
         match self {
             Contender::Ovs => Ovs::is_installed(),
-            Contender::TcxRule | Contender::XdpHints => Forebay::has_rules(),
+            Contender::TcxRule | Contender::XdpHints | Contender::XdpMarks => Forebay::has_rules(),
             _ => true,
         }
     }
@@ -94,7 +93,7 @@ impl Contender {
             Contender::Tcx | Contender::TcxRule | Contender::Xdp => {
                 Box::new(Forebay::start(lab, options().offloaded())?)
             }
-            Contender::TcxSlow | Contender::XdpSlow | Contender::XdpHints => {
+            Contender::TcxSlow | Contender::XdpSlow | Contender::XdpHints | Contender::XdpMarks => {
                 Box::new(Forebay::start(lab, options())?)
             }
             Contender::Bridge => Box::new(Bridge::start(lab)?),

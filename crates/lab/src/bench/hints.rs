@@ -20,6 +20,7 @@ struct Part {
     rate: &'static str,
     hinted: &'static str,
     cached: &'static str,
+    repeated: &'static str,
     burst: &'static str,
 }
 
@@ -31,6 +32,7 @@ macro_rules! part {
             rate: concat!("Mpps that a rule drops, flows: ", $flows),
             hinted: concat!("of these had a hint, %, flows: ", $flows),
             cached: concat!("of these were in the cache, %, flows: ", $flows),
+            repeated: concat!("of these were known by their mark, %, flows: ", $flows),
             burst: concat!("packets a burst, flows: ", $flows),
         }
     };
@@ -58,9 +60,13 @@ pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Va
     let mut pair = Pair::new(contender)?;
     let (from, to) = (pair.ends().0.name().to_owned(), pair.ends().1.v4());
     pair.dut.add_drop_rule(to, PORT)?;
-    if contender.has_hints() {
-        let object = PROGRAM.compile(&pair.lab)?;
-        pair.dut.load_hints(&from, &object)?;
+    match contender {
+        Contender::XdpHints => {
+            let object = PROGRAM.compile(&pair.lab)?;
+            pair.dut.load_hints(&from, &object)?;
+        }
+        Contender::XdpMarks => pair.dut.write_hints(&from)?,
+        _ => {}
     }
     let mut values = Vec::new();
     for part in PARTS {
@@ -72,6 +78,7 @@ pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Va
         if let Some(facts) = processed.facts {
             values.push(Value::new(part.hinted, a_packet(facts.hinted) * 100.0));
             values.push(Value::new(part.cached, a_packet(facts.cached) * 100.0));
+            values.push(Value::new(part.repeated, a_packet(facts.repeated) * 100.0));
             values.push(Value::new(part.burst, 1.0 / a_packet(facts.bursts)));
         }
     }

@@ -76,7 +76,9 @@ impl Benchmark {
 
     /// Who takes part: the fast path where it makes a difference, the slow path beside Open vSwitch, which is its peer.
     fn contenders(self) -> &'static [Contender] {
-        use Contender::{BareTcx, BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpHints, XdpSlow};
+        use Contender::{
+            BareTcx, BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpHints, XdpMarks, XdpSlow,
+        };
         match self {
             Benchmark::SmallPackets => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx, BareXdp],
             Benchmark::TcpStream | Benchmark::TcpStreams8 => &[Tcx, Xdp, Bridge, BareTcx],
@@ -84,7 +86,7 @@ impl Benchmark {
             Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx],
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BareTcx, TcxRule],
             Benchmark::NewFlows => &[Xdp],
-            Benchmark::Hints => &[XdpHints, XdpSlow, Ovs],
+            Benchmark::Hints => &[XdpMarks, XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
                 &[TcxSlow, XdpSlow, Bridge, Ovs]
             }

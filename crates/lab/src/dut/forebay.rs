@@ -190,6 +190,10 @@ impl Dut for Forebay {
         self.client.ok(&["hints", "set", netdev, "--program", &object.to_string_lossy()]).map(drop)
     }
 
+    fn write_hints(&mut self, netdev: &str) -> Result<()> {
+        self.client.ok(&["hints", "set", netdev, "on"]).map(drop)
+    }
+
     fn processed(&self) -> Result<Processed> {
         let shown: WorkersShow = self.client.json(&["stats", "--workers"])?;
         let hints: HintsShow = self.client.json(&["hints", "show"])?;
@@ -197,6 +201,7 @@ impl Dut for Forebay {
         let facts = Facts {
             hinted: hints.layouts.iter().map(|layout| layout.packets).sum(),
             cached: sum(|worker| worker.lookups.cached),
+            repeated: sum(|worker| worker.lookups.repeated),
             bursts: sum(|worker| worker.batches),
         };
         let (packets, cycles) = (sum(|worker| worker.packets), sum(|worker| worker.busy_cycles));

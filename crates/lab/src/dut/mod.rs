@@ -50,6 +50,8 @@ pub struct Facts {
     pub hinted: u64,
     /// Packets whose rule was known.
     pub cached: u64,
+    /// Packets that were decided about as the one before.
+    pub repeated: u64,
     /// Bursts that they came in.
     pub bursts: u64,
 }
@@ -60,6 +62,7 @@ impl Processed {
     pub fn since(&self, earlier: &Processed) -> Processed {
         let facts = |now: Facts, before: Facts| Facts {
             hinted: now.hinted - before.hinted,
+            repeated: now.repeated - before.repeated,
             cached: now.cached - before.cached,
             bursts: now.bursts - before.bursts,
         };
@@ -126,6 +129,14 @@ pub trait Dut {
     /// When it has no hints, or refuses the program.
     fn load_hints(&mut self, netdev: &str, _object: &Path) -> Result<()> {
         Err(bridge::not_offered(self.name(), format!("read hints at {netdev}")))
+    }
+
+    /// Has its own programs write hints to what comes in by a port.
+    ///
+    /// # Errors
+    /// When it has none.
+    fn write_hints(&mut self, netdev: &str) -> Result<()> {
+        Err(bridge::not_offered(self.name(), format!("write hints at {netdev}")))
     }
 
     /// What its packet threads did.

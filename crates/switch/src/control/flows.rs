@@ -64,6 +64,8 @@ impl Control {
             FlowAction::Output { port_id, tag, .. } => (self.output_text(port_id)?, tag),
             FlowAction::Drop { .. } => ("drop".to_owned(), FlowTag::Keep),
             FlowAction::Deeper { .. } => ("deeper".to_owned(), FlowTag::Keep),
+            // Shown as what user space does.
+            FlowAction::Tell { .. } => return None,
         };
         let tag = match tag {
             FlowTag::Keep => TagAction::Keep,
@@ -129,12 +131,28 @@ impl Control {
             return;
         }
         self.offload = offload;
-        // Odd while flows are followed.
-        let is_odd = self.switch_generation & 1 == 1;
-        self.switch_generation += if is_odd == (offload == Offload::On) { 2 } else { 1 };
+        self.void_flows();
         self.publish();
         self.flow_book().flush();
         tracing::info!(%offload, "the fast path was switched");
+    }
+
+    /// Has the kernel look flows up while that is of use; what it knew is void then, or if it was not so before.
+    pub(super) fn look_up_flows_if_useful(&mut self) {
+        if self.is_of_use() != (self.switch_generation & 1 == 1) {
+            self.void_flows();
+        }
+    }
+
+    /// To be followed, or to tell user space.
+    pub(super) fn is_of_use(&self) -> bool {
+        self.offload == Offload::On || self.ports.values().any(Port::is_told)
+    }
+
+    /// With the next [`Control::publish`]. The generation is odd while flows are looked up.
+    fn void_flows(&mut self) {
+        let is_odd = self.switch_generation & 1 == 1;
+        self.switch_generation += if is_odd == self.is_of_use() { 2 } else { 1 };
     }
 
     pub(super) fn set_flow_limits(&self, limits: FlowLimits) {

@@ -147,7 +147,11 @@ impl Control {
         let before = std::mem::replace(&mut self.port_mut(id).hints, wanted);
         let changed = self.change_program(id);
         match changed {
-            Ok(()) => self.leave_layout(&before),
+            Ok(()) => {
+                self.leave_layout(&before);
+                self.look_up_flows_if_useful();
+                self.publish();
+            }
             Err(error) => {
                 let refused = std::mem::replace(&mut self.port_mut(id).hints, before);
                 if let Hints::Program(program) = refused {

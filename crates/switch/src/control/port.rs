@@ -110,9 +110,15 @@ impl Port {
             is_xdp: self.kind == AttachKind::Xdp,
             takes_frames: self.takes_frames.is_some(),
             peer: self.peer,
+            is_told: self.is_told(),
             is_captured: self.is_captured(),
             generation: 0,
         }
+    }
+
+    /// Its program writes our hints, flows' marks among them.
+    pub(super) fn is_told(&self) -> bool {
+        self.kind == AttachKind::Xdp && matches!(self.hints, Hints::On)
     }
 
     /// Somebody captures it.

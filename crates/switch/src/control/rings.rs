@@ -102,6 +102,7 @@ impl Control {
             account: Some(account.clone()),
             turn: Turn::new(QUANTUM_BYTES),
             is_calm,
+            reads_headers: true,
             is_marked,
         });
         let taken = account.taken();

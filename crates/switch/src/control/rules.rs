@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_control::eswitch::Offload;
 use forebay_control::rule::{MAX_RULES, RuleAction, RuleAdd, RuleShow, RuleState};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_flow::TooManyClasses;
@@ -22,6 +21,8 @@ pub(super) struct Rules {
     next_id: u64,
     /// The active ones, as workers are shown them.
     pub(super) set: Arc<RuleSet>,
+    /// Flows' marks that were given under those before.
+    pub(super) last_mark_before: u32,
     classes: ClassTable,
 }
 
@@ -50,7 +51,7 @@ enum RulesError {
 
 impl Rules {
     pub(super) fn new(classes: ClassTable) -> Self {
-        Self { rules: BTreeMap::new(), next_id: 1, set: Arc::default(), classes }
+        Self { rules: BTreeMap::new(), next_id: 1, set: Arc::default(), last_mark_before: 0, classes }
     }
 
     pub(super) fn next_id(&self) -> u64 {
@@ -205,9 +206,12 @@ impl Control {
         let quiet = self.switch_generation + 2 - (self.switch_generation & 1);
         self.shared.generations.set_switch(quiet);
         self.switch_generation = quiet;
+        // No flow that was decided before can come into the table from here on.
+        let last_mark = self.flow_book().last_mark();
+        self.rules.last_mark_before = last_mark;
         let entered = self.rules.classes.set(set.classes());
         self.rules.set = Arc::new(set);
-        if self.offload == Offload::On && entered.is_ok() {
+        if self.is_of_use() && entered.is_ok() {
             self.switch_generation += 1;
         }
         self.publish();

@@ -156,6 +156,7 @@ impl Control {
                     known: cell.known.get(),
                     unknown: cell.unknown.get(),
                     group: cell.group.get(),
+                    repeated: cell.repeated.get(),
                     cached: cell.cached.get(),
                     classified: cell.classified.get(),
                 },

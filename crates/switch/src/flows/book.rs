@@ -93,6 +93,8 @@ pub(crate) struct FlowBook {
     /// What the kernel carried under each rule.
     rules: HashMap<u64, FlowCount>,
     totals: Totals,
+    /// Of flows whose packets user space is told of.
+    last_mark: u32,
 }
 
 impl FlowBook {
@@ -107,6 +109,7 @@ impl FlowBook {
             ports: HashMap::new(),
             rules: HashMap::new(),
             totals: Totals::default(),
+            last_mark: 0,
         }
     }
 
@@ -130,6 +133,11 @@ impl FlowBook {
         self.entries.len() as u64
     }
 
+    /// The mark that was given last.
+    pub(crate) fn last_mark(&self) -> u32 {
+        self.last_mark
+    }
+
     /// Bytes of kernel memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.table.bytes()
@@ -142,7 +150,12 @@ impl FlowBook {
                 self.user_entries.remove(&offer.key);
                 self.install(offer, verdict, now);
             }
-            Err(cannot) => self.note(offer, cannot, now),
+            Err(cannot) => {
+                self.note(offer, cannot, now);
+                if let Some(verdict) = offer.tell {
+                    self.install(offer, verdict, now);
+                }
+            }
         }
     }
 
@@ -165,7 +178,8 @@ impl FlowBook {
             return;
         }
         if let Some(number) = self.table.find(offer.key) {
-            if self.entries.get(&number).is_some_and(|entry| entry.verdict == verdict) {
+            if self.says(number, &verdict) {
+                self.keep_told(number, &offer, now);
                 return;
             }
             self.take_out(number);
@@ -174,6 +188,7 @@ impl FlowBook {
         if !self.may_install(offer.key.port_id(), now) {
             return;
         }
+        let verdict = self.numbered(verdict);
         let Ok(number) = self.table.insert(offer.key, &verdict, adopted::note_of(&offer)) else {
             self.totals.no_slot += 1;
             return;
@@ -183,6 +198,36 @@ impl FlowBook {
         self.entries.insert(number, Entry { offer, verdict, installed: now, used: now, carried, settled });
         self.port(offer.key.port_id()).entries += 1;
         self.totals.installed += 1;
+    }
+
+    /// Whether the flow says just this, under whatever mark.
+    fn says(&self, number: FlowNumber, verdict: &FlowVerdict) -> bool {
+        self.entries.get(&number).is_some_and(|entry| {
+            let action = match (entry.verdict.action, verdict.action) {
+                (FlowAction::Tell { flow_mark, .. }, FlowAction::Tell { port_id, .. }) => {
+                    FlowAction::Tell { port_id, flow_mark }
+                }
+                (_, action) => action,
+            };
+            entry.verdict == FlowVerdict { action, ..*verdict }
+        })
+    }
+
+    /// A flow whose packets user space is told of carries nothing itself; that it is offered again says it is in use.
+    fn keep_told(&mut self, number: FlowNumber, offer: &Offer, now: Nanos) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        if let FlowAction::Tell { .. } = entry.verdict.action {
+            entry.used = now;
+            self.keep_outer(offer, now);
+        }
+    }
+
+    /// The verdict with a mark of its own, where it has one.
+    fn numbered(&mut self, verdict: FlowVerdict) -> FlowVerdict {
+        let FlowAction::Tell { port_id, .. } = verdict.action else { return verdict };
+        // After 2^32 flows they begin anew: none of the first is left, nor are packets that were told of it.
+        self.last_mark = self.last_mark.checked_add(1).unwrap_or(1);
+        FlowVerdict { action: FlowAction::Tell { port_id, flow_mark: self.last_mark }, ..verdict }
     }
 
     /// A port may have as many flows as are left for others (Dynamic Threshold with alpha 1), and so many new ones a
@@ -290,7 +335,7 @@ impl FlowBook {
                 output.tx_packets += fresh.packets;
                 output.tx_bytes += bytes_out(fresh, tag, offer.key);
             }
-            (FlowAction::Drop { .. } | FlowAction::Deeper { .. }, reason) => {
+            (FlowAction::Drop { .. } | FlowAction::Deeper { .. } | FlowAction::Tell { .. }, reason) => {
                 input.drops[reason.unwrap_or(DropReason::NoDestination)] += fresh.packets;
             }
         }
@@ -307,10 +352,7 @@ impl FlowBook {
     /// No flow from or to this port is left. After its generation was counted up and a grace period.
     pub(crate) fn leave(&mut self, ports: &[PortId], now: Nanos) {
         let concerns = |entry: &Entry| {
-            let output = match entry.verdict.action {
-                FlowAction::Output { port_id, .. } | FlowAction::Drop { port_id } => port_id,
-                FlowAction::Deeper { .. } => entry.offer.key.port_id(),
-            };
+            let output = entry.verdict.action.port_id().unwrap_or(entry.offer.key.port_id());
             ports.iter().any(|port| port.0 == output || port.0 == entry.offer.key.port_id())
         };
         let numbers: Vec<FlowNumber> =

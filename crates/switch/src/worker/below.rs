@@ -20,16 +20,18 @@ use crate::layouts::KnownLayout;
 /// One packet's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Below {
-    /// `None`: there is no mark where the layout says, which only a broken program would do.
+    /// Where all ports share the ring. `None`: there is no mark where the layout says, which only a broken program would do.
     pub(super) port: Option<PortId>,
     pub(super) hints: Values,
     /// A VLAN tag that the packet has and that is not in it.
     pub(super) tag: Option<Tag>,
+    /// Of the flow that the port's program found, or 0.
+    pub(super) flow_mark: u32,
 }
 
 impl Worker {
     /// Reads what lies below the burst's packets. Runs of equal ids are looked up once.
-    pub(super) fn look_below(&mut self, arena: &Arena) {
+    pub(super) fn look_below(&mut self, arena: &Arena, asks_port: bool) {
         let Self { layouts, below, burst, shared, index: worker, .. } = self;
         let (layouts, cell) = (&**layouts.load(), shared.worker_cell(*worker));
         below.clear();
@@ -42,12 +44,12 @@ impl Worker {
                 (id, found, run) = (next, layouts.find(next), 0);
             }
             run += 1;
-            below.push(match found {
-                Found::Known(layout) => Below::hinted(bytes, layout),
-                Found::Stale | Found::Unknown => {
-                    Below { port: mark_at(bytes, BELOW_BYTES), ..Below::default() }
-                }
-            });
+            let (looked, end) = match found {
+                Found::Known(layout) => (Below::hinted(bytes, layout), BELOW_BYTES - layout.plan.bytes()),
+                Found::Stale | Found::Unknown => (Below::default(), BELOW_BYTES),
+            };
+            let port = if asks_port { mark_at(bytes, end) } else { None };
+            below.push(Below { port, ..looked });
         }
         count(id, found, run, cell, *worker);
     }
@@ -56,13 +58,20 @@ impl Worker {
 impl Below {
     #[inline]
     fn hinted(bytes: &[u8; BELOW_BYTES], layout: &KnownLayout) -> Self {
-        let hints = layout.plan.read(bytes).values();
-        let is_out = layout.tag_is_out && hints.has(Hint::RxVlanTci);
-        Self {
-            port: mark_at(bytes, BELOW_BYTES - layout.plan.bytes()),
-            tag: is_out.then(|| Tag::from_tci(hints.rx_vlan_tci)),
-            hints,
+        let hints = layout.plan.read(bytes);
+        if let Some(flow_mark) = hints.flow_mark().filter(|_| layout.is_ours) {
+            // Of the others only the time is of use then; a tag it has not.
+            let hints = Values {
+                present: Hint::RxTimestamp.bit(),
+                rx_timestamp: hints.rx_timestamp().unwrap_or_default(),
+                ..Values::default()
+            };
+            return Self { hints, flow_mark, ..Self::default() };
         }
+        let hints = hints.values();
+        let is_out = layout.is_ours && hints.has(Hint::RxVlanTci);
+        let tag = is_out.then(|| Tag::from_tci(hints.rx_vlan_tci));
+        Self { hints, tag, ..Self::default() }
     }
 }
 

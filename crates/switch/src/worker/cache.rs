@@ -124,7 +124,7 @@ impl RulingCache {
             if slot.has(key, self.stamp) {
                 tally.cached += 1;
                 let class = asks_class.then(|| self.classes[set][way]);
-                return Ruling { rule: rules.rule(slot.place), class };
+                return Ruling { rule: rules.rule(slot.place), place: slot.place, class };
             }
         }
         tally.classified += 1;
@@ -141,7 +141,7 @@ impl RulingCache {
             self.slots[set][way] = Slot { key: *key, stamp: self.stamp, place };
             self.classes[set][way] = class;
         }
-        Ruling { rule: rules.rule(place), class: Some(class) }
+        Ruling { rule: rules.rule(place), place, class: Some(class) }
     }
 
     /// The slot of a full set that a miss puts its packet in, if it is one of those that do.

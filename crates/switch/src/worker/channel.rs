@@ -71,6 +71,8 @@ pub(crate) struct Channel {
     pub(crate) is_calm: bool,
     /// A program has always written what lies below its packets.
     pub(crate) is_marked: bool,
+    /// Headers of its last packets were read.
+    pub(crate) reads_headers: bool,
 }
 
 impl Channel {

@@ -6,7 +6,6 @@ use std::ops::Range;
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
 use forebay_wire::Completion;
 
-use super::decide::Verdict;
 use super::receive::Stretch;
 use super::{BUDGET, Worker};
 use crate::topology::{PortEntry, Topology};
@@ -20,7 +19,7 @@ impl Worker {
     pub(super) fn complete_checksums(&mut self, arena: &Arena, topology: &Topology) {
         let leaving = self.leaving();
         for index in 0..self.stretches.len() {
-            let Stretch { port, packets } = self.stretches[index].clone();
+            let Stretch { port, packets, .. } = self.stretches[index].clone();
             let port = port.and_then(|id| topology.port(id));
             if let Some(port) = port.filter(|port| port.completes_checksums) {
                 self.complete_those_of(arena, port, packets, leaving);
@@ -30,8 +29,7 @@ impl Worker {
 
     /// Those that go anywhere.
     fn leaving(&self) -> Packets {
-        let goes = |verdict: &Verdict| matches!(verdict, Verdict::Forward(_) | Verdict::Flood);
-        let verdicts = self.verdicts.iter().enumerate().filter(|(_, verdict)| goes(verdict));
+        let verdicts = self.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.leaves());
         let extras = self.extras.iter().map(|(index, _)| *index);
         verdicts.map(|(index, _)| index).chain(extras).fold(0, |leaving, index| leaving | 1 << index)
     }

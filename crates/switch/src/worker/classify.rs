@@ -8,6 +8,7 @@ use forebay_wire::vlan::TAG_LEN;
 use forebay_xsk::TagEdit;
 
 use super::Worker;
+use super::decide::Verdict;
 use super::receive::Stretch;
 use crate::topology::{PortEntry, Topology};
 use crate::vlan::{PortVlans, tag_bytes};
@@ -60,20 +61,33 @@ fn edit_outside(edit: TagEdit, tag: Tag) -> TagEdit {
 }
 
 impl Worker {
-    /// Reads the headers of the whole burst.
-    pub(super) fn classify(&mut self, arena: &Arena, topology: &Topology) {
+    /// Reads the headers of the whole burst, but of packets that are known to go nowhere. Says whether any were read.
+    pub(super) fn classify(&mut self, arena: &Arena, topology: &Topology) -> bool {
         self.classified.clear();
+        let mut has_read = false;
         for index in 0..self.stretches.len() {
-            let Stretch { port, packets } = self.stretches[index].clone();
+            let Stretch { port, packets, alike } = self.stretches[index].clone();
             let port = port.and_then(|id| topology.port(id));
+            let verdict = |found| self.repeats.verdict(found);
+            if let Some(Verdict::Drop(reason) | Verdict::Refused(reason, _)) = alike.map(verdict) {
+                // Nobody asks for their headers.
+                self.classified.extend(std::iter::repeat_n(Err(reason), packets.len()));
+                continue;
+            }
             for index in packets {
-                let classified = match port {
-                    Some(port) => headers(arena, self.burst.packet(index), self.below[index].tag, port),
-                    None => Err(DropReason::PortDown),
+                let repeated = self.repeated[index].map(verdict);
+                let classified = match (port, repeated) {
+                    (Some(_), Some(Verdict::Drop(reason) | Verdict::Refused(reason, _))) => Err(reason),
+                    (Some(port), _) => {
+                        has_read = true;
+                        headers(arena, self.burst.packet(index), self.below[index].tag, port)
+                    }
+                    (None, _) => Err(DropReason::PortDown),
                 };
                 self.classified.push(classified);
             }
         }
+        has_read
     }
 }
 

@@ -24,16 +24,20 @@ impl Worker {
         };
         let cell = member.cells.of(self.index);
         let (mut forwarded, mut flooded, mut drops) = (0, 0, [0u64; DropReason::COUNT]);
-        for verdict in &self.verdicts[stretch.packets.clone()] {
-            match verdict {
-                Verdict::Forward(_) => forwarded += 1,
-                Verdict::Flood => flooded += 1,
-                Verdict::Drop(reason) | Verdict::Refused(reason, _) => drops[reason.index()] += 1,
+        let mut count = |verdict, packets| match verdict {
+            Verdict::Forward(_) => forwarded += packets,
+            Verdict::Flood => flooded += packets,
+            Verdict::Drop(reason) | Verdict::Refused(reason, _) => drops[reason.index()] += packets,
+        };
+        match stretch.alike.map(|found| self.repeats.verdict(found)) {
+            Some(verdict) if !verdict.leaves() => count(verdict, stretch.packets.len() as u64),
+            _ => {
+                let verdicts = &self.verdicts[stretch.packets.clone()];
+                verdicts.chunk_by(PartialEq::eq).for_each(|alike| count(alike[0], alike.len() as u64));
             }
         }
-        let bytes = stretch.packets.clone().map(|index| u64::from(self.burst.len_bytes(index))).sum();
         cell.rx_packets.add(stretch.packets.len() as u64);
-        cell.rx_bytes.add(bytes);
+        cell.rx_bytes.add(self.burst.bytes_of(stretch.packets.clone()));
         cell.forwarded_packets.add(forwarded);
         cell.flooded_packets.add(flooded);
         for reason in DropReason::ALL {

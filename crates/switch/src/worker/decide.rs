@@ -14,6 +14,7 @@ use super::cache::Tally;
 use super::classify::Headers;
 use super::offer::{Guard, Made};
 use super::receive::Stretch;
+use super::repeat::Found;
 use super::{Member, Worker};
 use crate::fdb::Learned;
 use crate::rules::{ActiveRule, Doing};
@@ -30,6 +31,13 @@ pub(super) enum Verdict {
     Drop(DropReason),
     /// Nowhere, for what the port is where it would go.
     Refused(DropReason, PortId),
+}
+
+impl Verdict {
+    #[inline]
+    pub(super) fn leaves(&self) -> bool {
+        matches!(self, Verdict::Forward(_) | Verdict::Flood)
+    }
 }
 
 /// Whether the table knows where a packet came from.
@@ -49,12 +57,12 @@ impl Worker {
         self.verdicts.clear();
         self.extras.clear();
         for index in 0..self.stretches.len() {
-            let Stretch { port, packets } = self.stretches[index].clone();
+            let Stretch { port, packets, alike } = self.stretches[index].clone();
             let port = port.and_then(|id| topology.port(id));
             let member = port.and_then(|port| self.members[usize::from(port.id.0)].take());
             match (port, member) {
                 (Some(port), Some(mut member)) => {
-                    self.decide_for(arena, topology, port, &mut member, packets, now);
+                    self.decide_for(arena, topology, port, &mut member, (packets, alike), now);
                     self.members[usize::from(port.id.0)] = Some(member);
                 }
                 _ => {
@@ -71,22 +79,37 @@ impl Worker {
         topology: &Topology,
         port: &PortEntry,
         member: &mut Member,
-        packets: Range<usize>,
+        (packets, alike): (Range<usize>, Option<Found>),
         now: Nanos,
     ) {
-        let (now_s, follows) = (now.seconds(), topology.follows_flows());
+        let (now_s, looks_up) = (now.seconds(), topology.looks_up_flows());
         let (mut not_learned, mut lookups, mut tally) = (0, Lookups::default(), Tally::default());
-        self.ask_rules(arena, topology, packets.clone());
-        for (at, index) in packets.clone().enumerate() {
+        let mut rest = packets.clone();
+        if let Some(found) = alike {
+            self.repeat(topology, found, packets.clone());
+            lookups.repeated += packets.len() as u64;
+            rest.start = packets.end;
+        } else {
+            self.ask_rules(arena, topology, packets.clone());
+        }
+        while let Some(index) = rest.next() {
+            if let Some(found) = self.repeated[index] {
+                let count = self.repeating(found, index..packets.end);
+                self.repeat(topology, found, index..index + count);
+                lookups.repeated += count as u64;
+                rest.start = index + count;
+                continue;
+            }
+            let at = index - packets.start;
             let verdict = match self.classified[index] {
                 Ok(mut headers) => {
-                    let guard = follows.then(|| Guard::begin(&self.shared.generations, headers));
+                    let guard = looks_up.then(|| Guard::begin(&self.shared.generations, headers));
                     let learned = self.learn(port, headers, now_s);
                     not_learned += u64::from(learned == Source::Unknown);
                     let ruling = self.find_rule(topology, at, &mut tally);
                     let extras = self.extras.len();
                     if let Some(rule) = ruling.rule {
-                        rule.cells.count(self.index, self.burst.len_bytes(index));
+                        rule.cells.count(self.index, 1, self.burst.len_bytes(index).into());
                     }
                     let doing = ruling.rule.map(|rule| &rule.doing);
                     if let Some(Doing::Mark(mark)) = doing {
@@ -106,8 +129,15 @@ impl Worker {
                     if let (Some(guard), Source::Known) = (guard, learned) {
                         let is_to_many = ruling.rule.is_some_and(ActiveRule::is_to_many);
                         let has_copies = is_to_many || self.extras.len() > extras;
-                        let made = Made { verdict, ruling, has_copies, bytes: self.burst.len_bytes(index) };
+                        let mark = self.below[index].flow_mark;
+                        let mut carried = self.repeats.take_carried(mark);
+                        carried.packets += 1;
+                        carried.bytes += u64::from(self.burst.len_bytes(index));
+                        let made = Made { verdict, ruling, has_copies, carried };
                         self.offers.make(topology, port, headers, made, guard, now);
+                        if !has_copies {
+                            self.repeats.put(mark, (verdict, ruling.place), guard, topology, now);
+                        }
                     }
                     verdict
                 }
@@ -136,8 +166,18 @@ impl Worker {
         cell.known.add(lookups.known);
         cell.unknown.add(lookups.unknown);
         cell.group.add(lookups.group);
+        cell.repeated.add(lookups.repeated);
         cell.cached.add(tally.cached);
         cell.classified.add(tally.classified);
+    }
+
+    /// Whether any packet of the burst goes anywhere.
+    pub(super) fn has_leaving(&self) -> bool {
+        let leaves = |stretch: &Stretch| match stretch.alike {
+            Some(found) => self.repeats.verdict(found).leaves(),
+            None => self.verdicts[stretch.packets.clone()].iter().any(Verdict::leaves),
+        };
+        !self.extras.is_empty() || self.stretches.iter().any(leaves)
     }
 
     /// Remembers the source address.

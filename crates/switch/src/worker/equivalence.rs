@@ -56,6 +56,7 @@ fn kernel_and_user_space_send_every_packet_where_a_plain_model_does() {
             println!("{tally:?}");
             let followed = tally.followed + tally.told;
             assert!(followed * 20 > packets, "few packets were followed: {tally:?}");
+            assert!(tally.repeated * 200 > packets, "few decisions were repeated: {tally:?}");
         }
         Err(error) if error.errno() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             println!("SKIP: no CAP_SYS_ADMIN to make a network namespace");
@@ -72,6 +73,8 @@ struct Tally {
     told: u64,
     dropped: u64,
     deeper: u64,
+    /// By the worker, as with one before.
+    repeated: u64,
 }
 
 /// Which packet it was, for those who look why.
@@ -96,6 +99,8 @@ struct Run {
     oracle: Oracle,
     product: Product,
     tally: Tally,
+    /// The last marks that packets were given, by port and bytes.
+    marks: HashMap<(u16, Vec<u8>), u32>,
 }
 
 /// What the kernel did with a packet: `None`, nothing.
@@ -104,7 +109,14 @@ type Followed = Option<Copies>;
 impl Run {
     fn new(seed: u64) -> Self {
         let oracle = Oracle { ports: Vec::new(), rules: Vec::new(), stations: HashMap::new() };
-        Self { seed, random: Random(seed), oracle, product: Product::new(), tally: Tally::default() }
+        Self {
+            seed,
+            random: Random(seed),
+            oracle,
+            product: Product::new(),
+            tally: Tally::default(),
+            marks: HashMap::new(),
+        }
     }
 
     fn run(mut self, packets: u64) -> Tally {
@@ -112,6 +124,7 @@ impl Run {
         for number in 0..packets {
             if number % WORLD == 0 {
                 recent.clear();
+                self.marks.clear();
                 self.another_world();
             } else if number % CHANGE == 0 {
                 self.change();
@@ -141,7 +154,7 @@ impl Run {
     fn other_rules(&mut self) {
         let (rules, set) = world::rules(&mut self.random, self.oracle.ports.len() as u16);
         self.oracle.rules = rules;
-        self.product.set_rules(set, &self.oracle.ports);
+        self.product.set_rules(set, self.random.once_in(2), &self.oracle.ports);
     }
 
     fn forget_stations(&mut self) {
@@ -171,7 +184,12 @@ impl Run {
             self.tally.followed += 1;
             return;
         }
-        let (copies, offer) = self.product.decide(input, &packet.bytes);
+        let flow_mark = self.mark(input, packet);
+        let (copies, offer) = self.product.decide(input, &packet.bytes, flow_mark);
+        if self.product.has_repeated() {
+            assert_eq!(self.oracle.stations, stations, "repeated, and there was news, {about}");
+            self.tally.repeated += 1;
+        }
         if self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished {
             // It has finished the checksum; the addresses alone can be compared.
             let headers = |copies: &Copies| -> Copies {
@@ -184,8 +202,7 @@ impl Run {
         let followed = self.kernel(input, packet, &about);
         let must = offer.is_some_and(|offer| {
             let fits = offer.repeat.is_ok_and(|verdict| packet.bytes.len() <= verdict.max_length.into());
-            let leaves = self.oracle.ports[usize::from(input)].leaves_checksums;
-            fits && !(leaves && packet.looks_unfinished) && !(offer.deeper.is_some() && packet.is_extended)
+            fits && self.is_looked_up(input, packet) && !(offer.deeper.is_some() && packet.is_extended)
         });
         assert_eq!(
             followed.is_some(),
@@ -196,6 +213,34 @@ impl Run {
             self.check(&copies, &wanted, "the kernel once it was told", &about);
             self.tally.told += 1;
         }
+    }
+
+    /// Programs leave alone what might have to be finished.
+    fn is_looked_up(&self, input: u16, packet: &Packet) -> bool {
+        !(self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished)
+    }
+
+    /// The mark of a packet that comes to the worker, or 0: what the program gives it now, or gave it before all changed
+    /// while it was on its way.
+    fn mark(&mut self, input: u16, packet: &Packet) -> u32 {
+        let place = (input, packet.bytes.clone());
+        let told = self.told(input, packet);
+        if told == 0 {
+            self.marks.get(&place).copied()
+        } else {
+            self.marks.insert(place, told).or(Some(told))
+        }
+        .unwrap_or(0)
+    }
+
+    /// The mark that a program with hints would give to the packet, or 0.
+    fn told(&mut self, input: u16, packet: &Packet) -> u32 {
+        if packet.tci.is_some() || !self.is_looked_up(input, packet) {
+            return 0;
+        }
+        let outer = FlowKey::new(input, None, packet.src, packet.dst);
+        let key = self.key(input, packet).filter(|key| *key == outer || !packet.is_extended);
+        key.and_then(|key| self.product.told(key)).unwrap_or(0)
     }
 
     fn check(&self, copies: &Copies, wanted: &Copies, who: &str, about: &About<'_>) {

@@ -26,7 +26,7 @@ use crate::topology::{PortEntry, Topology};
 /// Offers under way from one worker.
 pub(crate) const OFFERS: usize = 2048;
 /// How long a worker remembers what it offered.
-const PAUSE: Nanos = Nanos(100_000_000);
+pub(super) const PAUSE: Nanos = Nanos(100_000_000);
 /// Recent offers that it remembers.
 const RECENT: usize = 2048;
 /// Bytes that an Ethernet header and a tag add to the MTU.
@@ -48,6 +48,8 @@ pub(crate) struct Offer {
     pub(crate) rule: Option<u64>,
     /// What was looked at behind their addresses, and the flow that says to look there.
     pub(crate) deeper: Option<(Class, FlowKey)>,
+    /// Where the kernel cannot: to be told that it is the same again.
+    pub(crate) tell: Option<FlowVerdict>,
 }
 
 /// Where packets go that the kernel cannot send there by itself, and why it cannot.
@@ -66,6 +68,7 @@ pub(crate) enum Why {
     Copies,
     Flooded,
     Marked,
+    Off,
 }
 
 impl Why {
@@ -77,12 +80,13 @@ impl Why {
             Why::Copies => "more than one copy",
             Why::Flooded => "flooded",
             Why::Marked => "frames between drivers have no mark",
+            Why::Off => "the fast path is off",
         }
     }
 }
 
 /// The stations' part of what a decision relies upon, noted before it is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Guard {
     source: StationSlot,
     destination: StationSlot,
@@ -90,6 +94,13 @@ pub(super) struct Guard {
 }
 
 impl Guard {
+    /// Whether both stations are where they were.
+    #[inline]
+    pub(super) fn holds(&self, generations: &Generations) -> bool {
+        let now = generations.of_station(self.source).wrapping_add(generations.of_station(self.destination));
+        self.sum == now
+    }
+
     #[inline]
     pub(super) fn begin(generations: &Generations, headers: Headers) -> Self {
         let slots = [headers.src, headers.dst].map(|mac| generations.station(headers.vid, mac));
@@ -105,8 +116,8 @@ pub(super) struct Made<'r> {
     pub(super) ruling: Ruling<'r>,
     /// A rule wants copies besides.
     pub(super) has_copies: bool,
-    /// Of the packet.
-    pub(super) bytes: u32,
+    /// The packet, and those since the last such decision that repeated it.
+    pub(super) carried: FlowCount,
 }
 
 /// A worker's end.
@@ -144,28 +155,29 @@ impl Offers {
         let key = deeper.map_or(outer, |(class, outer)| outer.deeper(class));
         // What has changed since the last offer makes another one of it.
         let generations = topology.generation() ^ port.generation.rotate_left(20) ^ guard.sum.rotate_left(40);
-        let Some(carried) = self.is_news(key.digest() ^ generations, made.bytes, now) else { return };
+        let Some(carried) = self.is_news(key.digest() ^ generations, made.carried, now) else { return };
         let reason = match made.verdict {
             // The next packet may have another fate.
             Verdict::Drop(reason) | Verdict::Refused(reason, _) if !is_lasting(reason) => return,
             Verdict::Drop(reason) | Verdict::Refused(reason, _) => Some(reason),
             Verdict::Forward(_) | Verdict::Flood => None,
         };
-        let repeat = repeatable(topology, port, headers, &made).map(|(action, output, max_length)| {
-            let ports = port.generation.wrapping_add(output);
-            FlowVerdict {
-                action,
-                max_length,
-                source: guard.source,
-                destination: guard.destination,
-                decided: topology.generation().wrapping_add(guard.sum).wrapping_add(ports),
-            }
-        });
-        if deeper.is_some() && repeat.is_ok() {
+        let verdict = |(action, output, max_length): (_, u64, _)| FlowVerdict {
+            action,
+            max_length,
+            source: guard.source,
+            destination: guard.destination,
+            decided: [guard.sum, port.generation, output]
+                .iter()
+                .fold(topology.generation(), |sum, part| sum.wrapping_add(*part)),
+        };
+        let repeat = repeatable(topology, port, headers, &made).map(verdict);
+        let tell = if repeat.is_err() { told(topology, port, headers, &made).map(verdict) } else { None };
+        if deeper.is_some() && (repeat.is_ok() || tell.is_some()) {
             self.push(look_deeper(topology, port, outer, headers.vid));
         }
         let rule = made.ruling.rule.map(|rule| rule.id);
-        self.push(Offer { key, repeat, vid: headers.vid, reason, carried, rule, deeper });
+        self.push(Offer { key, repeat, vid: headers.vid, reason, carried, rule, deeper, tell });
     }
 
     /// When the ring is full, the next packet of the kind that comes later has another chance.
@@ -176,13 +188,13 @@ impl Offers {
     }
 
     /// What was carried since the key was last offered, if it is time to offer it again.
-    fn is_news(&mut self, digest: u64, bytes: u32, now: Nanos) -> Option<FlowCount> {
+    fn is_news(&mut self, digest: u64, carried: FlowCount, now: Nanos) -> Option<FlowCount> {
         let recent = &mut self.recent[digest as usize % RECENT];
         if recent.digest != digest {
             *recent = Recent { digest, ..Recent::default() };
         }
-        recent.carried.packets += 1;
-        recent.carried.bytes += u64::from(bytes);
+        recent.carried.packets += carried.packets;
+        recent.carried.bytes += carried.bytes;
         let is_known = recent.offered.0 > 0 && now.0.saturating_sub(recent.offered.0) < PAUSE.0;
         if is_known {
             return None;
@@ -203,7 +215,7 @@ fn look_deeper(topology: &Topology, port: &PortEntry, key: FlowKey, vid: u16) ->
         decided: topology.generation().wrapping_add(ports),
     };
     let carried = FlowCount::default();
-    Offer { key, repeat: Ok(verdict), vid, reason: None, carried, rule: None, deeper: None }
+    Offer { key, repeat: Ok(verdict), vid, reason: None, carried, rule: None, deeper: None, tell: None }
 }
 
 /// Action, generation of the port it goes to, and longest packet; or why each packet must be decided about.
@@ -220,6 +232,7 @@ fn repeatable(
     };
     let no = |why| Err(Unrepeatable { output, why });
     match (made.verdict, found) {
+        _ if !topology.carries_flows() => no(Why::Off),
         _ if port.is_captured => no(Why::Captured),
         _ if made.has_copies => no(Why::Copies),
         (Verdict::Drop(_), _) => Ok((FlowAction::Drop { port_id: port.id.0 }, port.generation, u16::MAX)),
@@ -239,8 +252,26 @@ fn repeatable(
     }
 }
 
+/// As [`repeatable`], where user space does the same with each such packet and may be told so.
+fn told(
+    topology: &Topology,
+    port: &PortEntry,
+    headers: Headers,
+    made: &Made<'_>,
+) -> Option<(FlowAction, u64, u16)> {
+    let port_id = match made.verdict {
+        Verdict::Forward(id) | Verdict::Refused(_, id) => id,
+        Verdict::Drop(_) => port.id,
+        Verdict::Flood => return None,
+    };
+    let output = topology.port(port_id)?;
+    let is_alike = port.is_told && headers.tag.is_none() && !made.has_copies && !port.is_captured;
+    let action = FlowAction::Tell { port_id: port_id.0, flow_mark: 0 };
+    is_alike.then_some((action, output.generation, u16::MAX))
+}
+
 /// Dropped for what the packet is, or for what the port is where it would go, not for what happens to be going on.
-fn is_lasting(reason: DropReason) -> bool {
+pub(super) fn is_lasting(reason: DropReason) -> bool {
     use DropReason::{ByRule, Isolated, ReservedAddress, SamePort, VlanNotAllowed};
     matches!(reason, ByRule | Isolated | ReservedAddress | SamePort | VlanNotAllowed)
 }
@@ -282,7 +313,20 @@ mod tests {
     }
 
     fn made(verdict: Verdict) -> Made<'static> {
-        Made { verdict, ruling: Ruling::default(), has_copies: false, bytes: 100 }
+        Made {
+            verdict,
+            ruling: Ruling::default(),
+            has_copies: false,
+            carried: FlowCount { packets: 1, bytes: 100 },
+        }
+    }
+
+    /// While the kernel carries flows.
+    fn carrying<const PORTS: usize>(ports: [PortEntry; PORTS]) -> Topology {
+        let mut topology = Topology::new(ports);
+        topology.set_rules(Arc::default(), 1);
+        topology.set_flows(true, 0);
+        topology
     }
 
     fn offers() -> (Offers, rtrb::Consumer<Offer>) {
@@ -294,7 +338,7 @@ mod tests {
     fn the_same_decision_is_offered_once_in_a_while_with_what_came_meanwhile() {
         let generations = Generations::detached(4).expect("memory");
         let (mut offers, mut consumer) = offers();
-        let topology = Topology::new([entry(0, "all"), entry(1, "all")]);
+        let topology = carrying([entry(0, "all"), entry(1, "all")]);
         let guard = Guard::begin(&generations, headers(None));
         let port = topology.port(PortId(0)).expect("it is there");
         for at in [1, 2, PAUSE.0, PAUSE.0 + 1] {
@@ -310,7 +354,7 @@ mod tests {
     fn what_depends_on_the_moment_is_not_told() {
         let generations = Generations::detached(4).expect("memory");
         let (mut offers, mut consumer) = offers();
-        let topology = Topology::new([entry(0, "all"), entry(1, "all")]);
+        let topology = carrying([entry(0, "all"), entry(1, "all")]);
         let guard = Guard::begin(&generations, headers(None));
         let port = topology.port(PortId(0)).expect("it is there");
         for (at, reason) in (1..).zip(DropReason::ALL) {
@@ -326,7 +370,7 @@ mod tests {
         let captured = PortEntry { is_captured: true, ..entry(0, "all") };
         let xdp = PortEntry { is_xdp: true, ..entry(1, "all") };
         let deaf = PortEntry { takes_frames: false, ..entry(2, "all") };
-        let topology = Topology::new([captured, xdp, deaf, entry(3, "all")]);
+        let topology = carrying([captured, xdp, deaf, entry(3, "all")]);
         let why = |from: u16, made: Made<'_>| {
             let port = topology.port(PortId(from)).expect("it is there");
             repeatable(&topology, port, headers(None), &made).err().map(|cannot| cannot.why)

@@ -35,6 +35,7 @@ impl Worker {
         self.cache.follow(topology.generation());
         for index in packets {
             let asked = match &self.classified[index] {
+                _ if self.repeated[index].is_some() => Asked::Decided(Place::NONE),
                 Ok(headers) => self.ask(arena, rules, index, headers),
                 Err(_) => Asked::Decided(Place::NONE),
             };
@@ -71,9 +72,9 @@ impl Worker {
         let rules = topology.rules();
         match self.asked.get(at) {
             None => Ruling::default(),
-            Some(Asked::Decided(place)) => Ruling { rule: rules.rule(*place), class: None },
+            Some(Asked::Decided(place)) => Ruling { rule: rules.rule(*place), place: *place, class: None },
             Some(Asked::Deeper { key, set }) => {
-                self.cache.find(rules, key, *set, topology.follows_flows(), tally)
+                self.cache.find(rules, key, *set, topology.looks_up_flows(), tally)
             }
         }
     }

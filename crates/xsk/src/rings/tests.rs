@@ -114,15 +114,16 @@ fn a_budget_is_kept_and_the_rest_waits() {
 #[test]
 fn what_was_fetched_ahead_still_waits_and_is_not_fetched_twice() {
     let mut rx = with_five_packets();
+    rx.expect(Reads { below: 64, bytes: 64 });
     let mut burst = Burst::new(64);
     for (wanted, fetched) in [(3, 3), (2, 3), (64, 5)] {
-        rx.fetch_ahead(wanted, 64, 64);
+        rx.fetch_ahead(wanted);
         assert_eq!((rx.fetched, rx.occupancy()), (fetched, 5));
     }
     assert_eq!(rx.receive(&mut burst, 4, u64::MAX), 4);
     assert_eq!(rx.fetched, 1, "the last one");
     assert_eq!(rx.receive(&mut burst, 4, u64::MAX), 1);
-    rx.fetch_ahead(64, 64, 64);
+    rx.fetch_ahead(64);
     assert_eq!(rx.fetched, 0, "there are no more");
 }
 

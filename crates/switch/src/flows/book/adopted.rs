@@ -1,7 +1,7 @@
 //! The book of a table that an earlier process wrote, and what is noted for the next one.
 
 use forebay_control::DropReason;
-use forebay_kernel::{AdoptedFlow, FlowCount, FlowNote, FlowNumber};
+use forebay_kernel::{AdoptedFlow, FlowAction, FlowCount, FlowNote, FlowNumber};
 use forebay_policy::Nanos;
 
 use super::{Entry, FlowBook};
@@ -19,11 +19,16 @@ impl FlowBook {
                 carried: FlowCount::default(),
                 rule: None,
                 deeper: None,
+                tell: None,
             };
             let settled = self.table.settled(number);
             let entry = Entry { offer, verdict, installed: now, used: now, carried: settled, settled };
             self.entries.insert(number, entry);
             self.port(key.port_id()).entries += 1;
+            if let FlowAction::Tell { .. } = verdict.action {
+                // Marks are this process's own.
+                self.take_out(number);
+            }
         }
     }
 

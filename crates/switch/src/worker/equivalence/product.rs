@@ -11,8 +11,8 @@ use forebay_control::PortId;
 use forebay_kernel::netlink::link;
 use forebay_kernel::trial::{Trial, Tried};
 use forebay_kernel::{
-    Bank, ClassTable, Datapath, DatapathOptions, FlowKey, FlowNote, FlowNumber, FlowTable, FlowVerdict,
-    PortConfig, XdpProgram, XdpVariant,
+    Bank, ClassTable, Datapath, DatapathOptions, FlowAction, FlowKey, FlowNote, FlowNumber, FlowTable,
+    FlowVerdict, PortConfig, XdpProgram, XdpVariant,
 };
 use forebay_policy::Nanos;
 use forebay_pool::{Arena, Frame, FrameSize, Segment};
@@ -52,6 +52,9 @@ pub(super) struct Product {
     table: FlowTable,
     flows: HashMap<FlowKey, (FlowNumber, FlowVerdict)>,
     switch_generation: u64,
+    carries_flows: bool,
+    last_mark: u32,
+    last_mark_before: u32,
     rules: Arc<RuleSet>,
     netdevs: Vec<u32>,
     program: XdpProgram,
@@ -111,6 +114,9 @@ impl Product {
             table: datapath.flow_table().expect("a table"),
             flows: HashMap::new(),
             switch_generation: 1,
+            carries_flows: true,
+            last_mark: 0,
+            last_mark_before: 0,
             rules: Arc::default(),
             program: datapath.xdp_program(netdevs[0], XdpVariant::Plain).expect("a program"),
             trial: Trial::default(),
@@ -135,15 +141,19 @@ impl Product {
         let mut topology = Topology::new((0..).zip(ports).map(entry));
         let changed = topology.succeed(&self.shared.topology.load(), &self.shared.generations);
         topology.set_rules(Arc::clone(&self.rules), self.switch_generation);
+        topology.set_flows(self.carries_flows, self.last_mark_before);
         self.shared.topology.store(Arc::new(topology));
         changed.into_iter().for_each(|(id, generation)| self.shared.generations.set_port(id.0, generation));
         self.shared.generations.set_switch(self.switch_generation);
     }
 
-    /// The rules change, and then the ports are shown; as `Control::change_rules` does it.
-    pub(super) fn set_rules(&mut self, rules: RuleSet, ports: &[Port]) {
+    /// The rules change, and whether the kernel follows flows, and then the ports are shown; as `Control::change_rules` and
+    /// `Control::set_offload` do it.
+    pub(super) fn set_rules(&mut self, rules: RuleSet, carries_flows: bool, ports: &[Port]) {
+        self.carries_flows = carries_flows;
         self.switch_generation += 1;
         self.shared.generations.set_switch(self.switch_generation);
+        self.last_mark_before = self.last_mark;
         self.classes.set(rules.classes()).expect("room for the classes");
         self.rules = Arc::new(rules);
         self.switch_generation += 1;
@@ -155,8 +165,8 @@ impl Product {
         self.shared.fdb.flush(Flush { with_static: true, ..Flush::default() });
     }
 
-    /// What the worker does with a packet, and whether the kernel was told how to do it.
-    pub(super) fn decide(&mut self, input: u16, bytes: &[u8]) -> (Copies, Option<Offer>) {
+    /// What the worker does with a packet whose flow's mark this is, and whether the kernel was told how to do it.
+    pub(super) fn decide(&mut self, input: u16, bytes: &[u8], flow_mark: u32) -> (Copies, Option<Offer>) {
         self.now = Nanos(self.now.0 + STEP.0);
         let mut frame = self.frame.take().expect("it was put back");
         let len = bytes.len() as u16;
@@ -164,15 +174,26 @@ impl Product {
         let topology = self.shared.topology.load_full();
         self.worker.burst.push(Segment { frame, offset: HEADROOM, len }, true);
         self.worker.below.clear();
-        self.worker.below.push(Below::default());
+        self.worker.below.push(Below { flow_mark, ..Below::default() });
         self.worker.stretches.clear();
-        self.worker.stretches.push(Stretch { port: Some(PortId(input)), packets: 0..1 });
+        self.worker.stretches.push(Stretch::new(Some(PortId(input)), 0..1));
+        // What was decided once is not too old here.
+        self.worker.find_repeats(&topology, Nanos(0));
+        if (self.now.0 / STEP.0).is_multiple_of(2) {
+            // As among packets of other flows.
+            self.worker.repeated[0] = self.worker.stretches[0].alike.take();
+        }
         self.worker.classify(&self.arena, &topology);
         self.worker.decide(&self.arena, &topology, self.now);
         self.worker.complete_checksums(&self.arena, &topology);
         let copies = self.copies(&topology, input);
         self.frame = self.worker.burst.drain().next();
         (copies, self.take_offers())
+    }
+
+    /// Whether the worker did with the last packet what it had done with one before.
+    pub(super) fn has_repeated(&self) -> bool {
+        self.worker.stretches[0].alike.or(self.worker.repeated[0]).is_some()
     }
 
     /// The worker's last.
@@ -211,24 +232,41 @@ impl Product {
         let left = self.table.take_left();
         self.table.reclaim(&left);
         while let Ok(offer) = self.offers.pop() {
-            let verdict =
-                offer.repeat.ok().filter(|verdict| verdict.holds(offer.key, &self.shared.generations));
+            let verdict = offer.repeat.ok().or(offer.tell);
+            let verdict = verdict.filter(|verdict| verdict.holds(offer.key, &self.shared.generations));
             last = verdict.filter(|verdict| self.install(offer.key, verdict)).map(|_| offer);
         }
         last
     }
 
     fn install(&mut self, key: FlowKey, verdict: &FlowVerdict) -> bool {
+        let under = |flow_mark| match verdict.action {
+            FlowAction::Tell { port_id, .. } => {
+                FlowVerdict { action: FlowAction::Tell { port_id, flow_mark }, ..*verdict }
+            }
+            _ => *verdict,
+        };
         if let Some((number, before)) = self.flows.get(&key) {
-            if before == verdict {
+            if matches!(before.action, FlowAction::Tell { flow_mark, .. } if *before == under(flow_mark))
+                || before == verdict
+            {
                 return true;
             }
             self.table.remove(*number);
         }
         self.flows.remove(&key);
-        let Ok(number) = self.table.insert(key, verdict, FlowNote::default()) else { return false };
-        self.flows.insert(key, (number, *verdict));
+        self.last_mark += 1;
+        let verdict = under(self.last_mark);
+        let Ok(number) = self.table.insert(key, &verdict, FlowNote::default()) else { return false };
+        self.flows.insert(key, (number, verdict));
         true
+    }
+
+    /// The mark that a program with hints gives to packets of this key.
+    pub(super) fn told(&self, key: FlowKey) -> Option<u32> {
+        let (_, verdict) = self.flows.get(&key)?;
+        let FlowAction::Tell { flow_mark, .. } = verdict.action else { return None };
+        verdict.holds(key, &self.shared.generations).then_some(flow_mark)
     }
 
     /// Runs the kernel program over a packet.

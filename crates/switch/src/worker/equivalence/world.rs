@@ -61,6 +61,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
         is_xdp: true,
         takes_frames: port.takes_frames,
         peer: None,
+        is_told: true,
         is_captured: port.is_captured,
         generation: 0,
     }

@@ -1,0 +1,255 @@
+//! Decisions repeated for packets that come with their flow's mark.
+//!
+//! Where the kernel cannot follow a flow by itself, the program of a port with our hints tells which one a packet is of
+//! (`FlowAction::Tell`). The worker remembers under that mark what it decided, and does the same with the next such packet:
+//! it asks neither the rules nor the forwarding table, and of a packet that goes nowhere it does not read the headers.
+//!
+//! The rule it keeps: a decision is repeated only while all holds that it relied upon. A mark is given to one flow only,
+//! ever, and the program gives it to packets that have all of the flow's key; it was given under the rules that are in force
+//! ([`Topology::knows_mark`]: two packets that other rules did not tell apart may fall under different ones now); the
+//! snapshot of ports and rules and both stations' generations are what they were. And each [`PAUSE`] a packet goes the
+//! long way, which keeps the forwarding table fresh and tells the flow's keeper that it is in use. Who has a slot keeps it
+//! that long, so that what was found for a burst is there until the burst is done.
+//!
+//! Memory: [`SLOTS`] × 64 bytes, 1 MiB, all of it taken in [`Repeats::new`].
+
+use std::ops::Range;
+
+use forebay_kernel::{FlowCount, Generations};
+use forebay_policy::Nanos;
+use forebay_pool::prefetch;
+
+use super::Worker;
+use super::below::Below;
+use super::classify::Classified;
+use super::decide::Verdict;
+use super::offer::{Guard, PAUSE, is_lasting};
+use crate::rules::{Doing, Place};
+use crate::topology::Topology;
+
+/// Marks are numbered one after the other, so that as many flows as this do not share a slot.
+const SLOTS: usize = 1 << 14;
+/// No mark is 0.
+const NOBODYS: u32 = 0;
+
+/// One decision; a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Slot {
+    mark: u32,
+    /// The rule's, if one said it.
+    place: Place,
+    verdict: Verdict,
+    guard: Guard,
+    /// Of the snapshot.
+    serial: u64,
+    until: Nanos,
+    /// What repeated it since it was offered to the kernel.
+    packets: u32,
+    bytes: u64,
+}
+
+/// Where a decision is that a packet repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found(u32);
+
+/// A worker's.
+pub(crate) struct Repeats {
+    slots: Box<[Slot]>,
+}
+
+impl Repeats {
+    pub(crate) fn new() -> Self {
+        let slot = Slot {
+            mark: NOBODYS,
+            place: Place::NONE,
+            verdict: Verdict::Flood,
+            guard: Guard::default(),
+            serial: 0,
+            until: Nanos(0),
+            packets: 0,
+            bytes: 0,
+        };
+        Self { slots: vec![slot; SLOTS].into_boxed_slice() }
+    }
+
+    /// What is known under the mark is on its way into the processor's cache from now on.
+    #[inline]
+    pub(super) fn seek(&self, mark: u32) {
+        prefetch(&self.slots[index_of(mark)]);
+    }
+
+    /// The decision that packets with this mark repeat, if all holds that it relied upon.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        mark: u32,
+        topology: &Topology,
+        generations: &Generations,
+        now: Nanos,
+    ) -> Option<Found> {
+        let slot = &self.slots[index_of(mark)];
+        let is_known = slot.mark == mark && topology.knows_mark(mark);
+        let holds = is_known && slot.serial == topology.serial() && now.0 < slot.until.0;
+        (holds && slot.guard.holds(generations)).then_some(Found(index_of(mark) as u32))
+    }
+
+    /// What it says.
+    #[inline]
+    pub(super) fn verdict(&self, found: Found) -> Verdict {
+        self.slots[found.0 as usize].verdict
+    }
+
+    /// Remembers a decision, unless the next packet may have another fate, or another flow has the slot.
+    pub(super) fn put(
+        &mut self,
+        mark: u32,
+        (verdict, place): (Verdict, Place),
+        guard: Guard,
+        topology: &Topology,
+        now: Nanos,
+    ) {
+        let is_lasting = match verdict {
+            Verdict::Forward(_) => true,
+            Verdict::Drop(reason) | Verdict::Refused(reason, _) => is_lasting(reason),
+            Verdict::Flood => false,
+        };
+        let (serial, until) = (topology.serial(), Nanos(now.0 + PAUSE.0));
+        let slot = &mut self.slots[index_of(mark)];
+        let is_taken = slot.mark != mark && slot.serial == serial && now.0 < slot.until.0;
+        if is_lasting && !is_taken && topology.knows_mark(mark) {
+            *slot = Slot { mark, place, verdict, guard, serial, until, packets: 0, bytes: 0 };
+        }
+    }
+
+    /// What repeated the decision under this mark since it was last asked.
+    pub(super) fn take_carried(&mut self, mark: u32) -> FlowCount {
+        let slot = &mut self.slots[index_of(mark)];
+        if slot.mark != mark {
+            return FlowCount::default();
+        }
+        FlowCount {
+            packets: std::mem::take(&mut slot.packets).into(),
+            bytes: std::mem::take(&mut slot.bytes),
+        }
+    }
+}
+
+fn index_of(mark: u32) -> usize {
+    mark as usize % SLOTS
+}
+
+impl Worker {
+    /// Finds which of the burst's packets repeat a decision.
+    pub(super) fn find_repeats(&mut self, topology: &Topology, now: Nanos) {
+        let Self { repeats, repeated, below, stretches, burst, shared, .. } = self;
+        repeated.clear();
+        repeated.resize(burst.len(), None);
+        for stretch in stretches.iter_mut() {
+            let port = stretch.port.and_then(|id| topology.port(id));
+            if !port.is_some_and(|port| port.is_told) || stretch.packets.is_empty() {
+                continue;
+            }
+            let packets = stretch.packets.clone();
+            let find = |mark| repeats.find(mark, topology, &shared.generations, now);
+            // Packets of one flow come one after the other, mostly.
+            let first = below[packets.start].flow_mark;
+            if below[packets.clone()].iter().all(|below| below.flow_mark == first) {
+                stretch.alike = find(first);
+                continue;
+            }
+            let alike = |one: &Below, other: &Below| one.flow_mark == other.flow_mark;
+            below[packets.clone()].chunk_by(alike).for_each(|alike| repeats.seek(alike[0].flow_mark));
+            let (mut mark, mut found) = (NOBODYS, None);
+            for index in packets {
+                if below[index].flow_mark != mark {
+                    mark = below[index].flow_mark;
+                    found = find(mark);
+                }
+                repeated[index] = found;
+            }
+        }
+    }
+
+    /// How many of the packets repeat this decision before one does not.
+    pub(super) fn repeating(&self, found: Found, packets: Range<usize>) -> usize {
+        self.repeated[packets].iter().take_while(|repeated| **repeated == Some(found)).count()
+    }
+
+    /// Does with these packets what was done with the one before them.
+    pub(super) fn repeat(&mut self, topology: &Topology, found: Found, packets: Range<usize>) {
+        let (count, bytes) = (packets.len(), self.burst.bytes_of(packets.clone()));
+        let slot = &mut self.repeats.slots[found.0 as usize];
+        slot.packets = slot.packets.wrapping_add(count as u32);
+        slot.bytes = slot.bytes.wrapping_add(bytes);
+        let verdict = slot.verdict;
+        if let Some(rule) = topology.rules().rule(slot.place) {
+            rule.cells.count(self.index, count as u64, bytes);
+            if let Doing::Mark(mark) = &rule.doing {
+                self.classified[packets.clone()]
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|headers| headers.mark = *mark);
+            }
+        }
+        if !verdict.leaves() {
+            self.verdicts.extend(std::iter::repeat_n(verdict, count));
+            return;
+        }
+        // One that is sent on must have headers, and it has: the port's program read them.
+        let readable = |classified: &Classified| classified.map_or_else(Verdict::Drop, |_| verdict);
+        self.verdicts.extend(self.classified[packets].iter().map(readable));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_control::PortId;
+
+    use super::*;
+
+    const FORWARD: (Verdict, Place) = (Verdict::Forward(PortId(1)), Place::NONE);
+
+    fn is_found(repeats: &Repeats, mark: u32, topology: &Topology, at: u64) -> bool {
+        let generations = Generations::detached(4).expect("memory");
+        repeats.find(mark, topology, &generations, Nanos(at)).is_some()
+    }
+
+    #[test]
+    fn a_decision_is_repeated_for_its_mark_and_for_its_time() {
+        let (mut repeats, topology) = (Repeats::new(), Topology::default());
+        assert!(!is_found(&repeats, NOBODYS, &topology, 0));
+        repeats.put(5, FORWARD, Guard::default(), &topology, Nanos(7));
+        assert!(is_found(&repeats, 5, &topology, 6 + PAUSE.0));
+        assert!(!is_found(&repeats, 5, &topology, 7 + PAUSE.0));
+        assert!(!is_found(&repeats, 5 + SLOTS as u32, &topology, 8), "it shares the slot");
+        let other = 5 + SLOTS as u32;
+        repeats.put(other, FORWARD, Guard::default(), &topology, Nanos(6 + PAUSE.0));
+        assert!(is_found(&repeats, 5, &topology, 8), "it has the slot");
+        repeats.put(other, FORWARD, Guard::default(), &topology, Nanos(7 + PAUSE.0));
+        let later = 8 + PAUSE.0;
+        assert!(is_found(&repeats, other, &topology, later) && !is_found(&repeats, 5, &topology, later));
+    }
+
+    #[test]
+    fn what_depends_on_the_moment_is_not_repeated() {
+        let (mut repeats, topology) = (Repeats::new(), Topology::default());
+        for verdict in [Verdict::Flood, Verdict::Drop(forebay_control::DropReason::FloodLimited)] {
+            repeats.put(5, (verdict, Place::NONE), Guard::default(), &topology, Nanos(7));
+            assert!(!is_found(&repeats, 5, &topology, 8), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_mark_that_was_given_under_other_rules_says_nothing() {
+        let (mut repeats, mut topology) = (Repeats::new(), Topology::default());
+        topology.set_flows(true, 5);
+        for (mark, is_known) in [(4, false), (5, false), (6, true)] {
+            repeats.put(mark, FORWARD, Guard::default(), &topology, Nanos(7));
+            assert_eq!(is_found(&repeats, mark, &topology, 8), is_known, "{mark}");
+        }
+        topology.set_flows(true, u32::MAX);
+        repeats.put(1, FORWARD, Guard::default(), &topology, Nanos(7));
+        assert!(is_found(&repeats, 1, &topology, 8), "they begin anew");
+    }
+}
