@@ -60,8 +60,8 @@ static __always_inline int write_below(struct xdp_md *ctx, __u32 port_id)
 {
 	__u32 *is_hinted = bpf_map_lookup_elem(&hinted, &port_id);
 
-	if (is_hinted && *is_hinted)
-		hint_from_collector(ctx);
+	if (is_hinted && *is_hinted && hint_from_collector(ctx))
+		return -1;
 	return mark(ctx, port_id);
 }
 

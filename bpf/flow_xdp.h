@@ -8,9 +8,8 @@
 #define FOREBAY_FLOW_XDP_H
 
 #include "classes.h"
+#include "tag.h"
 
-#define ADDRESS_BYTES (2 * ETH_ALEN)
-#define TAG_BYTES 4
 #define IPV4_FRAGMENT 0x3fff /* more fragments, or not the first */
 #define IPV4_BYTES 20
 #define IPV6_BYTES 40
@@ -43,16 +42,6 @@ static __always_inline int insert_tag(struct xdp_md *ctx, __be16 protocol, __u16
 	__builtin_memmove(data, data + TAG_BYTES, ADDRESS_BYTES);
 	__builtin_memcpy(data + ADDRESS_BYTES, &tag, sizeof(tag));
 	return 0;
-}
-
-static __always_inline int take_tag_out(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-
-	if (data + TAG_BYTES + ADDRESS_BYTES > end)
-		return -1;
-	__builtin_memmove(data + TAG_BYTES, data, ADDRESS_BYTES);
-	return bpf_xdp_adjust_head(ctx, TAG_BYTES);
 }
 
 static __always_inline int change_tag(struct xdp_md *ctx, __u16 tci)

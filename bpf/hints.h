@@ -7,6 +7,7 @@
 #define HINTS_H
 
 #include "maps.h"
+#include "tag.h"
 
 #define FOREBAY_LAYOUTS_ARE_CONSTANT
 #include "forebay_hints.h"
@@ -39,6 +40,7 @@ FOREBAY_HINTS(forebay_hints___xdp);
 struct forebay_hints___collector {
 	FOREBAY_RX_TIMESTAMP;
 	FOREBAY_RX_HASH;
+	FOREBAY_RX_VLAN;
 	FOREBAY_HINTS_END;
 };
 FOREBAY_HINTS(forebay_hints___collector);
@@ -92,14 +94,26 @@ static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 
 	return 0;
 }
 
-static __always_inline void hint_from_collector(struct xdp_md *ctx)
+/* Has the packet's own 802.1Q tag be a hint, as an XDP port's is: the device's place holds the port. 0 or -1. */
+static __always_inline int hint_from_collector(struct xdp_md *ctx)
 {
+	struct ethhdr *header = (void *)(long)ctx->data;
 	struct forebay_hints___collector *hints;
+	__u32 present = 0;
+	__u16 tci = 0;
 
+	if ((void *)(header + 1) + TAG_BYTES <= (void *)(long)ctx->data_end &&
+	    header->h_proto == bpf_htons(ETH_P_8021Q)) {
+		tci = bpf_ntohs(*(__be16 *)(header + 1));
+		present = FOREBAY_HAS_RX_VLAN_TCI | FOREBAY_HAS_RX_VLAN_PROTO;
+	}
 	if (forebay_hints_begin(ctx, hints))
-		return;
-	hints->hints_present = hint_hash(ctx, hints) | hint_timestamp(ctx, hints);
+		return 0;
+	hints->rx_vlan_tci = tci;
+	hints->rx_vlan_proto = present ? bpf_htons(ETH_P_8021Q) : 0;
+	hints->hints_present = present | hint_hash(ctx, hints) | hint_timestamp(ctx, hints);
 	hints->layout_id = LAYOUT_COLLECTOR;
+	return present ? take_tag_out(ctx) : 0;
 }
 
 #endif
