@@ -191,10 +191,6 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	    !decide_deeper(ctx, IN_XDP, ethertype, ETH_HLEN + (tag.is_inside ? TAG_BYTES : 0),
 			   switch_generation, &key, &decision))
 		return NOT_FOLLOWED;
-	if (decision.action == FLOW_TELL) {
-		*told = tag.is_there ? 0 : decision.mark;
-		return NOT_FOLLOWED;
-	}
 	length = frame_length(ctx) + (tag.is_there && !tag.is_inside ? TAG_BYTES : 0);
 	if (length > decision.max_length)
 		return NOT_FOLLOWED;
@@ -202,7 +198,12 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 		count(decision.flow, 1, length);
 		return XDP_DROP;
 	}
-	if (decision.action != FLOW_OUTPUT || retag(ctx, &decision, &tag))
+	if (decision.action != FLOW_OUTPUT) {
+		if (decision.action == FLOW_TELL && !tag.is_there)
+			*told = decision.mark;
+		return NOT_FOLLOWED;
+	}
+	if (retag(ctx, &decision, &tag))
 		return NOT_FOLLOWED;
 	count(decision.flow, 1, length);
 	return bpf_redirect_map(&outputs, decision.output, XDP_DROP);
