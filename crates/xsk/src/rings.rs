@@ -145,7 +145,7 @@ impl RxRing {
 
     /// What will be read of the packets that come from now on.
     #[inline]
-    pub fn expect(&mut self, reads: Reads) {
+    pub fn set_reads(&mut self, reads: Reads) {
         self.reads = reads;
     }
 

@@ -114,7 +114,7 @@ fn a_budget_is_kept_and_the_rest_waits() {
 #[test]
 fn what_was_fetched_ahead_still_waits_and_is_not_fetched_twice() {
     let mut rx = with_five_packets();
-    rx.expect(Reads { below: 64, bytes: 64 });
+    rx.set_reads(Reads { below: 64, bytes: 64 });
     let mut burst = Burst::new(64);
     for (wanted, fetched) in [(3, 3), (2, 3), (64, 5)] {
         rx.fetch_ahead(wanted);
