@@ -9,7 +9,7 @@ use crate::host::PortKind;
 use crate::lab::Lab;
 
 /// Who is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Contender {
     /// Forebay with tcx ports, its decisions repeated in the kernel.
     Tcx,

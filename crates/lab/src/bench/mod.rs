@@ -138,6 +138,9 @@ pub struct BenchOptions {
     /// Only these benchmarks
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub only: Vec<Benchmark>,
+    /// Only these contenders
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub contenders: Vec<Contender>,
     /// Write every number to this file
     #[arg(long, value_name = "FILE", default_value = "bench.json")]
     pub json: PathBuf,
@@ -177,6 +180,9 @@ fn rounds(options: &BenchOptions, report: &mut Report) -> Result<()> {
                 continue;
             }
             for contender in benchmark.contenders().iter().copied() {
+                if !options.contenders.is_empty() && !options.contenders.contains(&contender) {
+                    continue;
+                }
                 let what = format!("round {round}: {benchmark:?}, {}", contender.name());
                 if !contender.is_here() {
                     eprintln!("{what}: is not on this machine, left out");
