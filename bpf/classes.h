@@ -5,7 +5,7 @@
  * same fields in crates/wire/src/network.rs.
  *
  * The daemon changes the classes while no flow is followed: who has read them
- * looks at the switch's generation once more.
+ * looks at the epoch once more.
  */
 #ifndef FOREBAY_CLASSES_H
 #define FOREBAY_CLASSES_H
@@ -145,17 +145,17 @@ static __always_inline int classify(void *ctx, enum packet_in in, __be16 etherty
 
 /* Looks again where a decision asks for it. 1, or 0: nothing is known. */
 static __always_inline int decide_deeper(void *ctx, enum packet_in in, __be16 ethertype, __u32 at,
-					 __u64 switch_generation, struct flow_key *key,
+					 __u64 epoch, struct flow_key *key,
 					 struct decision *decision)
 {
-	if (decision->action != FLOW_DEEPER)
+	if (decision->says.action != FLOW_DEEPER)
 		return 1;
-	if (classify(ctx, in, ethertype, at, decision->vid, key))
+	if (classify(ctx, in, ethertype, at, decision->says.vid, key))
 		return 0;
 	order_loads();
-	if (generation(GENERATION_OF_SWITCH) != switch_generation)
+	if (current_epoch() != epoch)
 		return 0;
-	return find_flow(key, switch_generation, decision);
+	return find_flow(key, epoch, decision);
 }
 
 #endif

@@ -19,15 +19,13 @@ struct flow_key {
 	__u64 words[4];
 };
 
-/* What to do with a packet; action FLOW_NONE: nothing is known. */
+/* What to do with a packet. */
 struct decision {
+	union {
+		struct flow_says says;
+		__u64 words[2];
+	};
 	__u32 ifindex;
-	__u16 output;
-	__u16 vid;
-	__u16 max_length;
-	__u8 action;
-	__u8 tag;
-	__u32 mark;
 	__u32 flow; /* its number, for its counters */
 };
 
@@ -40,22 +38,9 @@ static __always_inline __u64 address_word(const void *address)
 /* The port of a netdev, where it is not hidden by another's that has the same place. */
 static __always_inline struct near_port *near_port(__u32 ifindex)
 {
-	__u32 place = ifindex & (settings.near_ports - 1);
-	struct near_port *near = bpf_map_lookup_elem(&near_ports, &place);
+	struct near_port *near = entry_of(near_ports, ifindex & settings.near_mask);
 
-	return near && near->ifindex == ifindex ? near : 0;
-}
-
-static __always_inline __u64 generation(__u32 number)
-{
-	volatile __u64 *generation = bpf_map_lookup_elem(&generations, &number);
-
-	return generation ? *generation : 0;
-}
-
-static __always_inline int follows_flows(__u64 switch_generation)
-{
-	return switch_generation & 1;
+	return near->ifindex == ifindex ? near : 0;
 }
 
 /*
@@ -72,81 +57,119 @@ static __always_inline void order_loads(void)
 	}
 }
 
-static __always_inline __u64 mix(__u64 hash)
+static __always_inline __u64 generation(__u32 number)
 {
-	return (hash ^ hash >> 32) * settings.multipliers[4];
+	return *(volatile __u64 *)entry_of(generations, number);
 }
 
-/* The upper bits count; crates/kernel/src/hash.rs says why it is not the sum alone. */
+/* To be read before anything that a decision relies upon. */
+static __always_inline __u64 current_epoch(void)
+{
+	__u64 epoch = generation(EPOCH);
+
+	order_loads();
+	return epoch;
+}
+
+static __always_inline int follows_flows(void)
+{
+	return generation(GENERATION_OF_SWITCH) & 1;
+}
+
+/* crates/kernel/src/hash.rs says why like this. */
 static __always_inline __u64 hash_of(const struct flow_key *key)
 {
-	return mix(mix(key->words[0] * settings.multipliers[0] +
-		       key->words[1] * settings.multipliers[1] +
-		       key->words[2] * settings.multipliers[2] +
-		       key->words[3] * settings.multipliers[3]));
+	const volatile __u64 *secret = settings.secret;
+	__u64 sum = (key->words[0] + secret[0]) * (key->words[1] + secret[1]);
+
+	if (key->words[3])
+		sum += (key->words[2] + secret[2]) * (key->words[3] + secret[3]);
+	return (sum ^ sum >> 32) * secret[4];
 }
 
-static __always_inline __u32 first_bucket(__u64 hash)
-{
-	return hash >> (64 - settings.bucket_bits);
-}
-
-static __always_inline __u32 second_bucket(__u64 hash)
-{
-	return first_bucket(hash << settings.bucket_bits);
-}
-
-static __always_inline int is_for(const volatile struct flow *flow, const struct flow_key *key)
+static __always_inline int is_for(const struct flow *flow, const struct flow_key *key)
 {
 	return flow->key[0] == key->words[0] && flow->key[1] == key->words[1] &&
 	       flow->key[2] == key->words[2] && flow->key[3] == key->words[3];
 }
 
-/* What a flow says, if nobody has written it since it had this version, and if it still holds. 1 or 0. */
-static __always_inline int read_flow(const volatile struct flow *flow, __u32 version,
-				     const struct flow_key *key, __u64 switch_generation,
-				     struct decision *decision)
+static __always_inline __u32 version_of(const struct flow *flow)
 {
-	__u16 source = flow->source, destination = flow->destination;
+	return *(const volatile __u32 *)&flow->version;
+}
+
+/*
+ * Whether nothing has changed since the flow was decided. 1 or 0.
+ *
+ * Adding generations up was a fifth of following a flow, so the epoch in which it was
+ * found to hold is kept. This is safe: `epoch` was read before the generations, and a
+ * place becomes another flow's only after a grace period and a reset.
+ */
+static __always_inline int holds(__u32 number, __u64 decided, const struct flow_says *says,
+				 const struct flow_key *key, __u64 epoch)
+{
+	volatile __u64 *found = bpf_map_lookup_elem(&checked, &number);
+
+	if (found && *found == epoch)
+		return 1;
+	if (decided != generation(GENERATION_OF_SWITCH) +
+			       generation(GENERATION_OF_STATION(says->source & (STATIONS - 1))) +
+			       generation(GENERATION_OF_STATION(says->destination & (STATIONS - 1))) +
+			       generation(GENERATION_OF_PORT(key->words[0] >> 48 & settings.port_mask)) +
+			       generation(GENERATION_OF_PORT(says->output & settings.port_mask)))
+		return 0;
+	/* Once more: kept until here, without CAP_PERFMON the verifier would refuse where the compiler keeps it. */
+	found = bpf_map_lookup_elem(&checked, &number);
+	if (found)
+		*found = epoch;
+	return 1;
+}
+
+/* What a flow says, if nobody has written it since it had this version, and if it still holds. 1 or 0. */
+static __always_inline int read_flow(const struct flow *flow, __u32 version, const struct flow_key *key,
+				     __u64 epoch, struct decision *decision)
+{
+	const volatile __u64 *says = (const volatile __u64 *)&flow->says;
 	__u64 decided = flow->decided;
 
+	decision->words[0] = says[0];
+	decision->words[1] = says[1];
 	decision->ifindex = flow->ifindex;
-	decision->output = flow->output;
-	decision->max_length = flow->max_length;
-	decision->vid = flow->vid;
-	decision->tag = flow->tag;
-	decision->mark = flow->mark;
-	decision->action = flow->action;
 	order_loads();
-	if (version & 1 || flow->version != version)
+	if (version & 1 || version_of(flow) != version)
 		return 0;
-	return decided == switch_generation + generation(GENERATION_OF_STATION(source)) +
-				  generation(GENERATION_OF_STATION(destination)) +
-				  generation(GENERATION_OF_PORT(key->words[0] >> 48)) +
-				  generation(GENERATION_OF_PORT(decision->output));
+	return holds(decision->flow, decided, &decision->says, key, epoch);
+}
+
+/* Looks into one bucket. 1; 0: the flow there does not hold; -1: there is none. */
+static __always_inline int look_up(__u32 bucket, const struct flow_key *key, __u64 epoch,
+				   struct decision *decision)
+{
+#pragma unroll
+	for (int way = 0; way < BUCKET_WAYS; way++) {
+		__u32 number = bucket * BUCKET_WAYS + way;
+		const struct flow *flow = entry_of(flows, number);
+		__u32 version = version_of(flow);
+
+		order_loads();
+		if (is_for(flow, key)) {
+			decision->flow = number;
+			return read_flow(flow, version, key, epoch, decision);
+		}
+	}
+	return -1;
 }
 
 /* What was decided for packets with this key, if it still holds. 1 or 0. */
-static __always_inline int find_flow(const struct flow_key *key, __u64 switch_generation,
+static __always_inline int find_flow(const struct flow_key *key, __u64 epoch,
 				     struct decision *decision)
 {
 	__u64 hash = hash_of(key);
-	__u32 first = first_bucket(hash) * BUCKET_WAYS, second = second_bucket(hash) * BUCKET_WAYS;
-	const volatile struct flow *flow;
-	__u32 version;
+	int found = look_up(hash >> 32 & settings.bucket_mask, key, epoch, decision);
 
-#pragma unroll
-	for (int look = 0; look < 2 * BUCKET_WAYS; look++) {
-		decision->flow = look < BUCKET_WAYS ? first + look : second + look - BUCKET_WAYS;
-		flow = bpf_map_lookup_elem(&flows, &decision->flow);
-		if (!flow)
-			continue;
-		version = flow->version;
-		order_loads();
-		if (is_for(flow, key))
-			return read_flow(flow, version, key, switch_generation, decision);
-	}
-	return 0;
+	if (found < 0)
+		found = look_up(hash >> 44 & settings.bucket_mask, key, epoch, decision);
+	return found > 0;
 }
 
 /*
@@ -155,8 +178,8 @@ static __always_inline int find_flow(const struct flow_key *key, __u64 switch_ge
  */
 static __always_inline void count(__u32 flow, __u32 packets, __u32 bytes)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu & (settings.stripes - 1);
-	__u32 index = (stripe << settings.bucket_bits) * BUCKET_WAYS + flow;
+	__u32 stripe = bpf_get_smp_processor_id() & settings.stripe_mask;
+	__u32 index = stripe * (settings.bucket_mask + 1) * BUCKET_WAYS + flow;
 	struct flow_count *count = bpf_map_lookup_elem(&flow_counts, &index);
 
 	if (!count)

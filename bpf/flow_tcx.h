@@ -36,9 +36,9 @@ static __always_inline int packet_key(struct __sk_buff *skb, __u16 port_id, stru
 	return 0;
 }
 
-static __always_inline int set_tag(struct __sk_buff *skb, struct decision *decision)
+static __always_inline int set_tag(struct __sk_buff *skb, struct flow_says *says)
 {
-	__u16 tci = decision->vid;
+	__u16 tci = says->vid;
 
 	if (has_tag(skb)) {
 		tci |= skb->vlan_tci & 0xf000;
@@ -76,36 +76,37 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex)
 /* The verdict, or NOT_FOLLOWED. */
 static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 {
-	__u64 switch_generation = generation(GENERATION_OF_SWITCH);
+	__u64 epoch = current_epoch();
 	struct decision decision = {};
+	struct flow_says *says = &decision.says;
 	__u32 packets, bytes, longest;
 	struct flow_key key;
 	__be16 ethertype;
 	int failed = 0;
 
-	if (!follows_flows(switch_generation) || packet_key(skb, port_id, &key, &ethertype) ||
-	    !find_flow(&key, switch_generation, &decision) ||
-	    !decide_deeper(skb, IN_SKB, ethertype, ETH_HLEN, switch_generation, &key, &decision))
+	if (!follows_flows() || packet_key(skb, port_id, &key, &ethertype) ||
+	    !find_flow(&key, epoch, &decision) ||
+	    !decide_deeper(skb, IN_SKB, ethertype, ETH_HLEN, epoch, &key, &decision))
 		return NOT_FOLLOWED;
 	packets = wire_packets(skb);
 	bytes = wire_bytes(skb, packets, &longest);
-	if (longest > decision.max_length)
+	if (longest > says->max_length)
 		return NOT_FOLLOWED;
-	if (decision.action == FLOW_DROP) {
+	if (says->action == FLOW_DROP) {
 		count(decision.flow, packets, bytes);
 		return TC_ACT_SHOT;
 	}
-	if (decision.action != FLOW_OUTPUT && decision.action != FLOW_DELIVER)
+	if (says->action != FLOW_OUTPUT && says->action != FLOW_DELIVER)
 		return NOT_FOLLOWED;
-	if (decision.tag == TAG_REMOVE)
+	if (says->tag == TAG_REMOVE)
 		failed = bpf_skb_vlan_pop(skb);
-	else if (decision.tag == TAG_SET)
-		failed = set_tag(skb, &decision);
+	else if (says->tag == TAG_SET)
+		failed = set_tag(skb, says);
 	if (failed)
 		return TC_ACT_SHOT;
-	skb->mark = decision.mark;
+	skb->mark = says->mark;
 	count(decision.flow, packets, bytes);
-	return decision.action == FLOW_DELIVER ? deliver(skb, decision.ifindex) :
+	return says->action == FLOW_DELIVER ? deliver(skb, decision.ifindex) :
 						 bpf_redirect(decision.ifindex, 0);
 }
 

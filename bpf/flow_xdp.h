@@ -21,12 +21,9 @@ struct tag {
 	__be16 tci;
 };
 
-/* The frame's 802.1Q tag, wherever it is. */
-struct frame_tag {
-	__u16 tci;
-	__u8 is_there;
-	__u8 is_inside;
-};
+/* The frame's 802.1Q tag, if it is not 0: its TCI, and where it is. */
+#define TAG_INSIDE 0x10000
+#define TAG_BESIDE 0x20000
 
 static __always_inline int insert_tag(struct xdp_md *ctx, __be16 protocol, __u16 tci)
 {
@@ -55,27 +52,28 @@ static __always_inline int change_tag(struct xdp_md *ctx, __u16 tci)
 }
 
 /* Gives the frame the tag that the flow says; fails with the frame as it was. */
-static __always_inline int retag(struct xdp_md *ctx, struct decision *decision,
-				 struct frame_tag *tag)
+static __always_inline int retag(struct xdp_md *ctx, const struct flow_says *says, __u32 tag)
 {
-	__u16 tci = tag->is_there ? tag->tci : 0;
+	__u16 tci = tag;
 
-	if (decision->tag == TAG_REMOVE)
-		return tag->is_inside ? take_tag_out(ctx) : 0;
-	if (decision->tag == TAG_SET)
-		tci = (tci & 0xf000) | decision->vid;
-	else if (!tag->is_there || tag->is_inside)
+	if (says->tag == TAG_REMOVE)
+		return tag & TAG_INSIDE ? take_tag_out(ctx) : 0;
+	if (says->tag == TAG_SET)
+		tci = (tci & 0xf000) | says->vid;
+	else if (!(tag & TAG_BESIDE))
 		return 0;
-	return tag->is_inside ? change_tag(ctx, tci) : insert_tag(ctx, bpf_htons(ETH_P_8021Q), tci);
+	return tag & TAG_INSIDE ? change_tag(ctx, tci) :
+				  insert_tag(ctx, bpf_htons(ETH_P_8021Q), tci);
 }
 
-static __always_inline __u16 folded(__u64 sum)
+/*
+ * Whether the sum of 16-bit words, folded, is 0 or all ones: whether 65,535 divides
+ * it. That is so if the product with the inverse of 65,535 modulo 2^64 does not
+ * exceed how often it goes into 2^64 - 1 (Granlund and Montgomery 1994).
+ */
+static __always_inline int folds_to_nothing(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+	return sum * 0xfffefffefffeffff <= 0x0001000100010001;
 }
 
 /* Whether the checksum at `l4` is just the pseudo-header's sum, or cannot be told; `addresses` is a sum. */
@@ -96,7 +94,7 @@ static __always_inline int is_unfinished(void *l4, void *end, __u8 protocol, __u
 	} else {
 		return protocol == IPPROTO_SCTP;
 	}
-	return *checksum == folded(addresses + length + bpf_htons(protocol));
+	return folds_to_nothing(addresses + length + bpf_htons(protocol) + (__u16)~*checksum);
 }
 
 static __always_inline int is_unfinished_v4(void *at, void *end)
@@ -155,58 +153,55 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 					__u16 tci, __u32 *told)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u64 switch_generation = generation(GENERATION_OF_SWITCH);
-	struct ethhdr *header = data;
+	void *network = data + ETH_HLEN;
+	__u64 epoch = current_epoch();
 	struct decision decision = {};
-	struct frame_tag tag = {};
-	void *network = header + 1;
 	struct flow_key key;
 	__be16 ethertype;
-	__u32 length;
+	__u32 length, tag = 0;
 
-	if (!follows_flows(switch_generation) || network > end)
+	if (!follows_flows() || network > end)
 		return NOT_FOLLOWED;
-	ethertype = header->h_proto;
+	ethertype = *(__be16 *)(data + ADDRESS_BYTES);
 	if (protocol == bpf_htons(ETH_P_8021Q)) {
-		tag.is_there = 1;
-		tag.tci = tci;
+		tag = TAG_BESIDE | tci;
 	} else if (protocol) {
 		return NOT_FOLLOWED;
 	} else if (ethertype == bpf_htons(ETH_P_8021Q)) {
 		network += TAG_BYTES;
 		if (network > end)
 			return NOT_FOLLOWED;
-		tag.is_there = tag.is_inside = 1;
-		tag.tci = bpf_ntohs(*(__be16 *)(network - TAG_BYTES));
+		tag = TAG_INSIDE | bpf_ntohs(*(__be16 *)(network - TAG_BYTES));
 		ethertype = *(__be16 *)(network - 2);
 	}
-	key.words[0] = address_word(header->h_dest) | (__u64)port->port_id << 48;
-	key.words[1] = address_word(header->h_source) |
-		       (__u64)(tag.is_there ? FLOW_TAGGED | (tag.tci & 0xfff) : 0) << 48;
+	key.words[0] = address_word(data) | (__u64)port->port_id << 48;
+	key.words[1] = address_word(data + ETH_ALEN);
+	if (tag)
+		key.words[1] |= (__u64)(FLOW_TAGGED | (tag & 0xfff)) << 48;
 	key.words[2] = 0;
 	key.words[3] = 0;
 	if (port->flags & PORT_LEAVES_CHECKSUMS && may_be_unfinished(network, end, ethertype))
 		return NOT_FOLLOWED;
-	if (!find_flow(&key, switch_generation, &decision) ||
-	    !decide_deeper(ctx, IN_XDP, ethertype, ETH_HLEN + (tag.is_inside ? TAG_BYTES : 0),
-			   switch_generation, &key, &decision))
+	if (!find_flow(&key, epoch, &decision) ||
+	    !decide_deeper(ctx, IN_XDP, ethertype, ETH_HLEN + (tag & TAG_INSIDE ? TAG_BYTES : 0),
+			   epoch, &key, &decision))
 		return NOT_FOLLOWED;
-	length = frame_length(ctx) + (tag.is_there && !tag.is_inside ? TAG_BYTES : 0);
-	if (length > decision.max_length)
+	length = frame_length(ctx) + (tag & TAG_BESIDE ? TAG_BYTES : 0);
+	if (length > decision.says.max_length)
 		return NOT_FOLLOWED;
-	if (decision.action == FLOW_DROP) {
+	if (decision.says.action == FLOW_DROP) {
 		count(decision.flow, 1, length);
 		return XDP_DROP;
 	}
-	if (decision.action != FLOW_OUTPUT) {
-		if (decision.action == FLOW_TELL && !tag.is_there)
-			*told = decision.mark;
+	if (decision.says.action != FLOW_OUTPUT) {
+		if (decision.says.action == FLOW_TELL && !tag)
+			*told = decision.says.mark;
 		return NOT_FOLLOWED;
 	}
-	if (retag(ctx, &decision, &tag))
+	if (retag(ctx, &decision.says, tag))
 		return NOT_FOLLOWED;
 	count(decision.flow, 1, length);
-	return bpf_redirect_map(&outputs, decision.output, XDP_DROP);
+	return bpf_redirect_map(&outputs, decision.says.output, XDP_DROP);
 }
 
 #endif

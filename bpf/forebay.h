@@ -24,15 +24,15 @@ struct settings {
 	__u32 frame_payload; /* bytes of a packet that one frame holds */
 	__u32 shared_ring;   /* stands for a port id where all ports share a ring; then comes the drain */
 	__u32 never;	     /* 0; see ROOM_TO_GROW */
-	__u32 bucket_bits;   /* log2 of the flow table's buckets */
-	__u32 stripes;	     /* of flows' counters: a power of two, at most one a CPU */
-	__u32 near_ports;    /* entries of the map of this name, a power of two */
+	__u32 bucket_mask;   /* buckets of the flow table, a power of two, less one */
+	__u32 stripe_mask;   /* stripes of flows' counters, a power of two, less one */
+	__u32 near_mask;     /* entries of `near_ports`, a power of two, less one */
 	__u32 has_shared_stripes; /* there are more CPUs than stripes */
 	__u32 is_weakly_ordered; /* loads may be seen in another order than they were written in */
 	__u32 outlives; /* the programs stay when the daemon dies, until another adopts them */
 	__u32 reads_kernel; /* programs may read the kernel's own structures: the daemon has CAP_PERFMON */
-	__u32 reserved;
-	__u64 multipliers[5];	 /* secret and odd */
+	__u32 port_mask; /* generations of ports, a power of two, less one */
+	__u64 secret[5]; /* odd; nobody else is to know where flows lie */
 };
 
 /*
@@ -122,6 +122,19 @@ struct port_mark {
 	__u32 layout_id; /* LAYOUT_MARK */
 };
 
+/* Two words, so that two loads read it. */
+struct flow_says {
+	__u16 output;	   /* port id; where nothing leaves, that of the port whose settings say so */
+	__u16 max_length;  /* longer packets, as they lie in the input, are not for this flow */
+	__u16 source;	   /* stations whose places were relied upon, as generations; */
+	__u16 destination; /* 0: nobody's */
+	__u8 action;	   /* enum flow_action */
+	__u8 tag;	   /* enum flow_tag */
+	__u16 vid;	   /* of the VLAN; with FLOW_DEEPER, classes */
+	__u32 mark;	   /* what packets leave with (SO_MARK); where none leaves, the daemon's own note;
+			      with FLOW_TELL a number that no other flow has or had */
+};
+
 /*
  * What was decided once for packets of one kind, to be repeated. Written by the
  * daemon through shared memory while programs read: a flow counts only if its
@@ -139,15 +152,7 @@ struct flow {
 	__u64 decided;	   /* the sum of the generations it was decided under */
 	__u32 version;
 	__u32 ifindex;	   /* of the output */
-	__u16 output;	   /* its port id; where nothing leaves, that of the port whose settings say so */
-	__u16 max_length;  /* longer packets, as they lie in the input, are not for this flow */
-	__u16 source;	   /* stations whose places were relied upon, as generations; */
-	__u16 destination; /* 0: nobody's */
-	__u8 action;	   /* enum flow_action */
-	__u8 tag;	   /* enum flow_tag */
-	__u16 vid;	   /* of the VLAN; with FLOW_DEEPER, classes */
-	__u32 mark;	   /* what packets leave with (SO_MARK); where none leaves, the daemon's own note;
-			      with FLOW_TELL a number that no other flow has or had */
+	struct flow_says says;
 };
 
 enum flow_action {
@@ -217,12 +222,14 @@ struct format {
 
 /*
  * Generations: each only ever grows, when something has changed that decisions
- * relied upon. The first is the switch's; it is odd while flows are followed.
+ * relied upon. The switch's is odd while flows are followed. The epoch grows
+ * after any of them: while it stays, a flow that held still holds.
  */
-#define GENERATION_OF_SWITCH 0
+#define EPOCH 0
+#define GENERATION_OF_SWITCH 1
+#define GENERATION_OF_STATION(station) (2 + (station))
+#define GENERATION_OF_PORT(port_id) (2 + STATIONS + (port_id))
 #define STATIONS 16384
-#define GENERATION_OF_STATION(station) (1 + (station))
-#define GENERATION_OF_PORT(port_id) (1 + STATIONS + (port_id))
 
 /* Departures that a worker can write before it has them sent. */
 #define DEPARTURES_A_WORKER 128

@@ -86,24 +86,6 @@ struct {
 	__uint(max_entries, 1);
 } hinted SEC(".maps");
 
-/* Interface index & (settings.near_ports - 1) -> the port of that netdev, if it has this place. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct near_port);
-	__uint(max_entries, 1);
-} near_ports SEC(".maps");
-
-/* The flow table, written by the daemon. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct flow);
-	__uint(max_entries, 1);
-} flows SEC(".maps");
-
 /* Flow number, and as many again for each further stripe -> what it carried. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -113,14 +95,46 @@ struct {
 	__uint(max_entries, 1);
 } flow_counts SEC(".maps");
 
-/* GENERATION_OF_*, written by the daemon. */
+/*
+ * Flow number -> the epoch in which a program last found that it holds. The daemon
+ * resets it with the counters. No variable: without CAP_PERFMON the verifier would
+ * not have it.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, __u64);
 	__uint(max_entries, 1);
-} generations SEC(".maps");
+} checked SEC(".maps");
+
+/*
+ * Tables that are variables: read at any place without a helper's call, and mapped
+ * into the daemon. Each is the only value of a map of this name, which the daemon
+ * makes as large as it wants; what is given here is only how one entry looks.
+ */
+
+/* By interface index & settings.near_mask: the port of that netdev, if it has this place. */
+struct near_port near_ports[1] SEC(".data.near_ports");
+
+/* By number. Written by the daemon. */
+struct flow flows[1] SEC(".data.flows");
+
+/* EPOCH and GENERATION_OF_*. Written by the daemon. */
+__u64 generations[1] SEC(".data.generations");
+
+/*
+ * An entry of a table. The compiler is to assume nothing about the table's size,
+ * and to add in one place for each entry, or the verifier wants CAP_PERFMON.
+ */
+#define entry_of(table, index)                         \
+	({                                             \
+		typeof(&(table)[0]) entry = (table);   \
+		asm volatile("" : "+r"(entry));        \
+		entry += (index);                      \
+		asm volatile("" : "+r"(entry));        \
+		entry;                                 \
+	})
 
 /* A number -> the classes of the port, EtherType and protocol of this number, written by the daemon. */
 struct {

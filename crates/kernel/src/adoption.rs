@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
-use crate::hash::Multipliers;
+use crate::hash::Secret;
 use crate::layout::Settings;
 use crate::object::{self, DatapathOptions};
 use crate::{DatapathError, Pins};
@@ -13,7 +13,7 @@ use crate::{DatapathError, Pins};
 /// is theirs then. If they are not, nothing is pinned any more.
 pub(crate) fn settings(options: &DatapathOptions, pins: Option<&Pins>) -> (Settings, bool) {
     let outlives = u32::from(pins.is_some());
-    let fresh = Settings { outlives, ..object::settings(options, Multipliers::random()) };
+    let fresh = Settings { outlives, ..object::settings(options, Secret::random()) };
     let Some(pins) = pins else { return (fresh, false) };
     let found = read_format(pins);
     match found.and_then(|bytes| fresh.adopt(&bytes)) {

@@ -16,7 +16,7 @@ use crate::classes::ClassTable;
 use crate::counters::CounterTable;
 use crate::flows::FlowTable;
 use crate::generations::Generations;
-use crate::hash::Multipliers;
+use crate::hash::Secret;
 use crate::hints::{self, HintsError, HintsOptions};
 use crate::layout::{Bank, CollectorEnds, OWN_LAYOUTS, OWNERS_BESIDES_PORTS, PortConfig, Settings};
 use crate::link::{self, NetdevLink, Relocated};
@@ -34,7 +34,7 @@ pub struct Datapath {
     near_ports: Mapped<AtomicU64>,
     generations: Arc<Generations>,
     outputs: MapHandle,
-    flows: [MapHandle; 2],
+    flows: [MapHandle; 3],
     classes: [MapHandle; 2],
     departures: MapHandle,
     departure: OwnedFd,
@@ -127,7 +127,7 @@ impl Datapath {
     /// what this one would make; else they are removed.
     pub fn load(options: &DatapathOptions, pins: Option<&Pins>) -> Result<Self, DatapathError> {
         let (settings, adopted) = adoption::settings(options, pins);
-        let multipliers = Multipliers(settings.multipliers);
+        let secret = Secret(settings.secret);
         let object = object::load(options, &settings, pins.filter(|_| adopted))?;
         if let Some(pins) = pins.filter(|_| !adopted) {
             adoption::pin_maps(&object, settings, pins)?;
@@ -147,17 +147,21 @@ impl Datapath {
             )?),
             near_ports: Mapped::map(
                 object::map(&object, "near_ports")?.as_fd(),
-                settings.near_ports as usize,
+                settings.near_mask as usize + 1,
                 "map the table of near ports",
             )?,
             generations: Arc::new(Generations::map(
                 object::map(&object, "generations")?.as_fd(),
-                options.max_ports,
-                multipliers,
+                settings.port_mask + 1,
+                secret,
             )?),
             outputs: object::map(&object, "outputs")?,
             classes: [object::map(&object, "number_classes")?, object::map(&object, "prefix_classes")?],
-            flows: [object::map(&object, "flows")?, object::map(&object, "flow_counts")?],
+            flows: [
+                object::map(&object, "flows")?,
+                object::map(&object, "flow_counts")?,
+                object::map(&object, "checked")?,
+            ],
             departures: object::map(&object, "departures")?,
             departure: object::program(&object, "departure")?,
             tcx_port: object::program(&object, "tcx_port")?,
@@ -373,9 +377,8 @@ impl Datapath {
     /// # Errors
     /// It cannot be mapped.
     pub fn flow_table(&self) -> Result<FlowTable, DatapathError> {
-        let [flows, counts] = &self.flows;
-        let multipliers = Multipliers(self.settings.multipliers);
-        FlowTable::map(flows.as_fd(), counts.as_fd(), self.settings.flow_shape(), multipliers)
+        let secret = Secret(self.settings.secret);
+        FlowTable::map(self.flows.each_ref().map(|map| map.as_fd()), self.settings.flow_shape(), secret)
     }
 
     /// How large the table of flows is.
@@ -436,7 +439,7 @@ impl Datapath {
     }
 
     pub(crate) fn shared_map(&self, name: &str) -> BorrowedFd<'_> {
-        let map = self.shared_maps.iter().find(|(known, _)| known == name);
+        let map = self.shared_maps.iter().find(|(known, _)| object::name_of(known) == name);
         map.expect("a map of the object").1.as_fd()
     }
 }

@@ -20,7 +20,7 @@ use forebay_flow::Class;
 
 use crate::DatapathError;
 use crate::generations::{Generations, StationSlot};
-use crate::hash::Multipliers;
+use crate::hash::Secret;
 use crate::mapped::{Mapped, Shared};
 
 const WAYS: usize = FLOW_WAYS as usize;
@@ -38,6 +38,13 @@ pub(crate) struct Flow {
     pub(crate) decided: AtomicU64,
     pub(crate) version: AtomicU32,
     pub(crate) ifindex: AtomicU32,
+    pub(crate) says: Says,
+}
+
+/// `struct flow_says`, bpf/forebay.h.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub(crate) struct Says {
     pub(crate) output: AtomicU16,
     pub(crate) max_length: AtomicU16,
     pub(crate) source: AtomicU16,
@@ -244,31 +251,33 @@ pub struct NoPlace;
 pub struct FlowTable {
     flows: Mapped<Flow>,
     counts: Mapped<Count>,
+    /// Programs' own: the epoch in which a flow was last found to hold.
+    checked: Mapped<AtomicU64>,
     shape: FlowShape,
-    multipliers: Multipliers,
+    secret: Secret,
     /// Places that were given up since the last [`FlowTable::take_left`].
     left: Vec<FlowNumber>,
 }
 
 impl FlowTable {
     pub(crate) fn map(
-        flows: BorrowedFd<'_>,
-        counts: BorrowedFd<'_>,
+        [flows, counts, checked]: [BorrowedFd<'_>; 3],
         shape: FlowShape,
-        multipliers: Multipliers,
+        secret: Secret,
     ) -> Result<Self, DatapathError> {
         Ok(Self {
             flows: Mapped::map(flows, shape.places() as usize, "map the flow table")?,
             counts: Mapped::map(counts, shape.counts() as usize, "map the flows' counters")?,
+            checked: Mapped::map(checked, shape.places() as usize, "map what programs found of flows")?,
             shape,
-            multipliers,
+            secret,
             left: Vec::new(),
         })
     }
 
     /// Bytes of kernel memory that it has.
     pub fn bytes(&self) -> u64 {
-        (self.flows.len() * size_of::<Flow>() + self.counts.len() * size_of::<Count>()) as u64
+        self.shape.bytes()
     }
 
     /// The flow with this key.
@@ -308,14 +317,14 @@ impl FlowTable {
             };
             flow.decided.store(verdict.decided, Relaxed);
             flow.ifindex.store(ifindex, Relaxed);
-            flow.output.store(port_id, Relaxed);
-            flow.max_length.store(verdict.max_length, Relaxed);
-            flow.source.store(verdict.source.0, Relaxed);
-            flow.destination.store(verdict.destination.0, Relaxed);
-            flow.mark.store(mark, Relaxed);
-            flow.tag.store(tag, Relaxed);
-            flow.vid.store(vid, Relaxed);
-            flow.action.store(action, Relaxed);
+            flow.says.output.store(port_id, Relaxed);
+            flow.says.max_length.store(verdict.max_length, Relaxed);
+            flow.says.source.store(verdict.source.0, Relaxed);
+            flow.says.destination.store(verdict.destination.0, Relaxed);
+            flow.says.mark.store(mark, Relaxed);
+            flow.says.tag.store(tag, Relaxed);
+            flow.says.vid.store(vid, Relaxed);
+            flow.says.action.store(action, Relaxed);
         });
         Ok(number)
     }
@@ -326,7 +335,7 @@ impl FlowTable {
         write(self.flow(number), |flow| {
             // No key of a packet has this: a port id, and nothing else.
             flow.key.iter().for_each(|word| word.store(u64::MAX, Relaxed));
-            flow.action.store(LEFT, Relaxed);
+            flow.says.action.store(LEFT, Relaxed);
         });
         self.left.push(number);
     }
@@ -347,7 +356,8 @@ impl FlowTable {
         for number in left {
             (0..=self.shape.stripes)
                 .for_each(|stripe| set(self.count_in(stripe, *number), FlowCount::default()));
-            write(self.flow(*number), |flow| flow.action.store(NONE, Relaxed));
+            self.checked.get(number.0 as usize).store(0, Relaxed);
+            write(self.flow(*number), |flow| flow.says.action.store(NONE, Relaxed));
         }
     }
 
@@ -363,14 +373,14 @@ impl FlowTable {
 
     fn read(&self, number: FlowNumber) -> AdoptedFlow {
         let flow = self.flow(number);
-        let (port_id, ifindex) = (flow.output.load(Relaxed), flow.ifindex.load(Relaxed));
-        let (vid, mark) = (flow.vid.load(Relaxed), flow.mark.load(Relaxed));
-        let tag = match flow.tag.load(Relaxed) {
+        let (port_id, ifindex) = (flow.says.output.load(Relaxed), flow.ifindex.load(Relaxed));
+        let (vid, mark) = (flow.says.vid.load(Relaxed), flow.says.mark.load(Relaxed));
+        let tag = match flow.says.tag.load(Relaxed) {
             TAG_REMOVE => FlowTag::Remove,
             TAG_SET => FlowTag::Set(vid),
             _ => FlowTag::Keep,
         };
-        let (action, note) = match flow.action.load(Relaxed) {
+        let (action, note) = match flow.says.action.load(Relaxed) {
             number @ (OUTPUT | DELIVER) => {
                 let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
                 (action, FlowNote { vid, reason: 0 })
@@ -381,9 +391,9 @@ impl FlowTable {
         };
         let verdict = FlowVerdict {
             action,
-            max_length: flow.max_length.load(Relaxed),
-            source: StationSlot(flow.source.load(Relaxed)),
-            destination: StationSlot(flow.destination.load(Relaxed)),
+            max_length: flow.says.max_length.load(Relaxed),
+            source: StationSlot(flow.says.source.load(Relaxed)),
+            destination: StationSlot(flow.says.destination.load(Relaxed)),
             decided: flow.decided.load(Relaxed),
         };
         AdoptedFlow { number, key: self.key(number), verdict, note }
@@ -416,14 +426,14 @@ impl FlowTable {
 
     /// A place in the emptier of the key's buckets.
     fn free_place(&self, key: FlowKey) -> Option<FlowNumber> {
-        let buckets = self.multipliers.buckets(key.0, self.shape.bucket_bits);
+        let buckets = self.secret.buckets(key.0, self.shape.bucket_bits);
         let free = buckets.map(|bucket| places_of(bucket).filter(|number| self.is_free(*number)));
         let [first, second] = free.map(|free| (free.clone().count(), free.clone().next()));
         if second.0 > first.0 { second.1 } else { first.1 }
     }
 
     fn candidates(&self, key: FlowKey) -> impl Iterator<Item = FlowNumber> + use<> {
-        self.multipliers.buckets(key.0, self.shape.bucket_bits).into_iter().flat_map(places_of)
+        self.secret.buckets(key.0, self.shape.bucket_bits).into_iter().flat_map(places_of)
     }
 
     fn flow(&self, number: FlowNumber) -> &Flow {
@@ -435,11 +445,11 @@ impl FlowTable {
     }
 
     fn is_free(&self, number: FlowNumber) -> bool {
-        self.flow(number).action.load(Relaxed) == NONE
+        self.flow(number).says.action.load(Relaxed) == NONE
     }
 
     fn is_used(&self, number: FlowNumber) -> bool {
-        matches!(self.flow(number).action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER | TELL)
+        matches!(self.flow(number).says.action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER | TELL)
     }
 }
 

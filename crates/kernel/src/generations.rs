@@ -4,6 +4,9 @@
 //! counts up *after*. The kernel programs add the same generations up at each packet: a flow whose sum is another is not
 //! followed. So a change is obeyed from the next packet on, and nobody walks a table for it.
 //!
+//! An epoch grows after each change of any of them. While it stays the same, what a program found to hold still holds, and
+//! it need not add up again.
+//!
 //! Stations share slots, so that their number is no limit; that a slot is shared costs a decision more, never a wrong
 //! one.
 
@@ -11,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DatapathError;
-use crate::hash::Multipliers;
+use crate::hash::Secret;
 use crate::layout::STATIONS;
 use crate::mapped::Mapped;
 
@@ -19,21 +22,22 @@ use crate::mapped::Mapped;
 #[derive(Debug)]
 pub struct Generations {
     words: Mapped<AtomicU64>,
-    multipliers: Multipliers,
+    secret: Secret,
 }
+
+/// Where they are, as bpf/forebay.h says; those of ports come behind those of stations.
+const EPOCH: usize = 0;
+const OF_SWITCH: usize = 1;
+const OF_STATION: usize = 2;
 
 /// Where a station's generation is; slot 0 is nobody's and never changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StationSlot(pub(crate) u16);
 
 impl Generations {
-    pub(crate) fn map(
-        map: BorrowedFd<'_>,
-        max_ports: u32,
-        multipliers: Multipliers,
-    ) -> Result<Self, DatapathError> {
-        let words = Mapped::map(map, count(max_ports) as usize, "map the generations")?;
-        Ok(Self { words, multipliers })
+    pub(crate) fn map(map: BorrowedFd<'_>, port_slots: u32, secret: Secret) -> Result<Self, DatapathError> {
+        let words = Mapped::map(map, words(port_slots), "map the generations")?;
+        Ok(Self { words, secret })
     }
 
     /// Generations that no kernel program reads, for tests of those who count them up.
@@ -41,27 +45,29 @@ impl Generations {
     /// # Errors
     /// There is no memory.
     pub fn detached(max_ports: u32) -> Result<Self, DatapathError> {
-        let words = Mapped::anonymous(count(max_ports) as usize)?;
-        Ok(Self { words, multipliers: Multipliers::random() })
+        let words = Mapped::anonymous(words(max_ports))?;
+        Ok(Self { words, secret: Secret::random() })
     }
 
     /// The slot of a station; packet path.
     #[inline]
     pub fn station(&self, vid: u16, mac: u64) -> StationSlot {
-        let hash = self.multipliers.hash([mac | u64::from(vid) << 48, 0, 0, 0]);
+        let station = mac | u64::from(vid) << 48;
+        let hash = self.secret.hash([station, station, 0, 0]);
         StationSlot(1 + (((hash >> 32) * u64::from(STATIONS - 1)) >> 32) as u16)
     }
 
     /// The generation of a station's slot, to be read before its place is looked up; packet path.
     #[inline]
     pub fn of_station(&self, slot: StationSlot) -> u64 {
-        self.words.get(1 + usize::from(slot.0)).load(Ordering::Acquire)
+        self.words.get(OF_STATION + usize::from(slot.0)).load(Ordering::Acquire)
     }
 
     /// A station has come, moved or gone: flows that relied on its place are void. To be called after the change.
     pub fn station_changed(&self, vid: u16, mac: u64) {
         let slot = self.station(vid, mac);
-        self.words.get(1 + usize::from(slot.0)).fetch_add(1, Ordering::AcqRel);
+        self.words.get(OF_STATION + usize::from(slot.0)).fetch_add(1, Ordering::AcqRel);
+        self.changed();
     }
 
     /// The generation of a port.
@@ -72,16 +78,22 @@ impl Generations {
     /// Sets the generation of a port, which only grows; flows from and to it are void that were decided under another.
     pub fn set_port(&self, port_id: u16, generation: u64) {
         self.port(port_id).store(generation, Ordering::Release);
+        self.changed();
     }
 
     /// The generation of the switch. It is odd while flows are followed at all.
     pub fn of_switch(&self) -> u64 {
-        self.words.get(0).load(Ordering::Acquire)
+        self.words.get(OF_SWITCH).load(Ordering::Acquire)
     }
 
     /// Sets the generation of the switch, which only grows: all flows are void that were decided under another.
     pub fn set_switch(&self, generation: u64) {
-        self.words.get(0).store(generation, Ordering::Release);
+        self.words.get(OF_SWITCH).store(generation, Ordering::Release);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.words.get(EPOCH).fetch_add(1, Ordering::AcqRel);
     }
 
     /// The sum of all that a decision relies upon, which grows when any of it changes.
@@ -92,13 +104,13 @@ impl Generations {
     }
 
     fn port(&self, port_id: u16) -> &AtomicU64 {
-        self.words.get(1 + STATIONS as usize + usize::from(port_id))
+        self.words.get(OF_STATION + STATIONS as usize + usize::from(port_id))
     }
 }
 
-/// Words of all generations.
-pub(crate) fn count(max_ports: u32) -> u32 {
-    1 + STATIONS + max_ports
+/// How many there are.
+pub(crate) fn words(port_slots: u32) -> usize {
+    OF_STATION + (STATIONS + port_slots) as usize
 }
 
 #[cfg(test)]
@@ -121,6 +133,20 @@ mod tests {
         for mac in 0..100_000 {
             let slot = generations.station(1, mac << 20);
             assert!(slot.0 > 0 && u32::from(slot.0) < STATIONS);
+        }
+    }
+
+    #[test]
+    fn every_change_begins_an_epoch() {
+        let generations = Generations::detached(2).expect("memory");
+        let epoch = || generations.words.get(EPOCH).load(Ordering::Acquire);
+        let changes: [&dyn Fn(); 3] =
+            [&|| generations.set_switch(1), &|| generations.set_port(1, 1), &|| {
+                generations.station_changed(1, 1)
+            }];
+        for (number, change) in changes.into_iter().enumerate() {
+            change();
+            assert_eq!(epoch(), number as u64 + 1);
         }
     }
 

@@ -1,40 +1,44 @@
 //! The hash by which kernel programs and daemon find a flow's place.
 //!
-//! A sum of products alone (multiply-shift, Dietzfelbinger 1996) puts keys that follow each other in even steps, as
-//! stations' addresses and ports do, and for some multipliers the steps are tiny: hundreds of keys in few buckets. Two
-//! rounds of shift and product behind it break the steps. The multipliers are secret, so that nobody outside can make
-//! packets whose flows share a place.
+//! Words are taken in pairs, each word plus a secret, and the two multiplied (NH: Black and others 1999). A sum of words
+//! times a secret each would put keys that follow each other in even steps, as stations' addresses and ports do, and for
+//! some secrets the steps are tiny: hundreds of keys in few buckets. It would take two rounds of shift and product to break
+//! them, one after the other, while a packet waits; after pairs one round is enough. The words are secret so that nobody
+//! outside can make packets whose flows share a place.
 
 use std::hash::{BuildHasher as _, RandomState};
 
-/// Secret and odd.
+/// Odd numbers that nobody outside knows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Multipliers(pub(crate) [u64; 5]);
+pub(crate) struct Secret(pub(crate) [u64; 5]);
 
-impl Multipliers {
+impl Secret {
     /// Numbers that a sender of packets cannot guess: what the standard library seeds its hash maps with.
     pub(crate) fn random() -> Self {
         let random = RandomState::new();
         Self(std::array::from_fn(|index| random.hash_one(index) | 1))
     }
 
-    /// The upper bits count.
+    /// The upper half counts. The last word is 0 only where the one before it is.
     #[inline]
     pub(crate) fn hash(&self, key: [u64; 4]) -> u64 {
-        let products = key.iter().zip(&self.0).map(|(word, multiplier)| word.wrapping_mul(*multiplier));
-        let mix = |hash: u64| (hash ^ hash >> 32).wrapping_mul(self.0[4]);
-        mix(mix(products.fold(0, u64::wrapping_add)))
+        let pair = |at: usize| {
+            let words = [at, at + 1].map(|word| key[word].wrapping_add(self.0[word]));
+            words[0].wrapping_mul(words[1])
+        };
+        let sum = if key[3] == 0 { pair(0) } else { pair(0).wrapping_add(pair(2)) };
+        (sum ^ sum >> 32).wrapping_mul(self.0[4])
     }
 
     /// The two buckets, of 2^`bits`, that a key may lie in.
     pub(crate) fn buckets(&self, key: [u64; 4], bits: u32) -> [usize; 2] {
-        let hash = self.hash(key);
-        [hash, hash << bits].map(|hash| (hash >> (64 - bits)) as usize)
+        let (hash, mask) = (self.hash(key), (1 << bits) - 1);
+        [hash >> 32, hash >> 44].map(|hash| hash as usize & mask)
     }
 }
 
 #[cfg(test)]
-impl Multipliers {
+impl Secret {
     /// The same for the same number.
     pub(crate) fn seeded(seed: u64) -> Self {
         let word = |index: u64| {
@@ -53,14 +57,14 @@ mod tests {
     const BITS: u32 = 9;
     const KEYS: u64 = 1024;
 
-    /// Keys of 1000 tables, each with its own multipliers, that find both buckets of four full: half of all places are
+    /// Keys of 1000 tables, each with its own secret, that find both buckets of four full: half of all places are
     /// for keys.
     fn refused(key: impl Fn(u64) -> FlowKey) -> u64 {
         let mut refused = 0;
-        for multipliers in (0..1000).map(Multipliers::seeded) {
+        for secret in (0..1000).map(Secret::seeded) {
             let mut taken = [0u8; 1 << BITS];
             for number in 0..KEYS {
-                let [first, second] = multipliers.buckets(key(number).0, BITS);
+                let [first, second] = secret.buckets(key(number).0, BITS);
                 let emptier = if taken[second] < taken[first] { second } else { first };
                 if taken[emptier] == 4 {
                     refused += 1;
@@ -97,7 +101,7 @@ mod tests {
     #[test]
     fn the_two_buckets_are_not_the_same() {
         let same = |n: &u64| {
-            let [first, second] = Multipliers::seeded(*n).buckets([1, 2, 0, 0], BITS);
+            let [first, second] = Secret::seeded(*n).buckets([1, 2, 0, 0], BITS);
             first == second
         };
         assert!((0..1000).filter(same).count() < 10);

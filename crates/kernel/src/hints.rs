@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use forebay_hints::program::{ID_CONSTANT, constant_offset};
-use libbpf_rs::{Linker, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Linker, MapCore as _, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
 use rustix::fs::MemfdFlags;
 
 use crate::DatapathError;
@@ -78,6 +78,8 @@ fn link_and_load(
     let mut open = ObjectBuilder::default().open_memory(&linked).map_err(step("open what was linked"))?;
     for mut map in open.maps_mut() {
         if let Some((_, shared)) = maps.iter().find(|(name, _)| name == map.name()) {
+            // libbpf holds as many bytes of a variable as it believes the map to have, and gives as many back.
+            map.set_value_size(shared.value_size()).map_err(step("size a map"))?;
             map.reuse_fd(shared.as_fd()).map_err(step("share a map with the switch"))?;
         }
     }

@@ -8,19 +8,19 @@ pub(crate) struct Settings {
     pub(crate) frame_payload: u32,
     pub(crate) shared_ring: u32,
     pub(crate) never: u32,
-    pub(crate) bucket_bits: u32,
-    pub(crate) stripes: u32,
-    pub(crate) near_ports: u32,
+    pub(crate) bucket_mask: u32,
+    pub(crate) stripe_mask: u32,
+    pub(crate) near_mask: u32,
     pub(crate) has_shared_stripes: u32,
     pub(crate) is_weakly_ordered: u32,
     pub(crate) outlives: u32,
     pub(crate) reads_kernel: u32,
-    pub(crate) reserved: u32,
-    pub(crate) multipliers: [u64; 5],
+    pub(crate) port_mask: u32,
+    pub(crate) secret: [u64; 5],
 }
 
 /// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 impl Settings {
     /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.
@@ -31,11 +31,11 @@ impl Settings {
 
     /// These settings with the secret of `format`, if that is of maps made for the same.
     pub(crate) fn adopt(self, format: &[u8]) -> Option<Self> {
-        let multipliers = format.get(format.len().checked_sub(size_of::<[u64; 5]>())?..)?;
-        let (words, _) = multipliers.as_chunks::<8>();
+        let secret = format.get(format.len().checked_sub(size_of::<[u64; 5]>())?..)?;
+        let (words, _) = secret.as_chunks::<8>();
         let mut adopted = self;
-        for (multiplier, word) in adopted.multipliers.iter_mut().zip(words) {
-            *multiplier = u64::from_ne_bytes(*word);
+        for (part, word) in adopted.secret.iter_mut().zip(words) {
+            *part = u64::from_ne_bytes(*word);
         }
         (adopted.format() == format).then_some(adopted)
     }
@@ -46,17 +46,17 @@ impl Settings {
             self.frame_payload,
             self.shared_ring,
             self.never,
-            self.bucket_bits,
-            self.stripes,
-            self.near_ports,
+            self.bucket_mask,
+            self.stripe_mask,
+            self.near_mask,
             self.has_shared_stripes,
             self.is_weakly_ordered,
             self.outlives,
             self.reads_kernel,
-            self.reserved,
+            self.port_mask,
         ];
         let words = words.iter().flat_map(|word| word.to_ne_bytes());
-        words.chain(self.multipliers.iter().flat_map(|word| word.to_ne_bytes())).collect()
+        words.chain(self.secret.iter().flat_map(|word| word.to_ne_bytes())).collect()
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::accounts::{Pool, Ring};
-    use crate::flows::Flow;
+    use crate::flows::{Flow, Says};
     use crate::object::OBJECT;
 
     fn offsets(btf: &Btf<'_>, name: &str) -> (usize, Vec<(String, u32)>) {
@@ -201,15 +201,15 @@ mod tests {
             ("frame_payload", offset_of!(Settings, frame_payload) as u32),
             ("shared_ring", offset_of!(Settings, shared_ring) as u32),
             ("never", offset_of!(Settings, never) as u32),
-            ("bucket_bits", offset_of!(Settings, bucket_bits) as u32),
-            ("stripes", offset_of!(Settings, stripes) as u32),
-            ("near_ports", offset_of!(Settings, near_ports) as u32),
+            ("bucket_mask", offset_of!(Settings, bucket_mask) as u32),
+            ("stripe_mask", offset_of!(Settings, stripe_mask) as u32),
+            ("near_mask", offset_of!(Settings, near_mask) as u32),
             ("has_shared_stripes", offset_of!(Settings, has_shared_stripes) as u32),
             ("is_weakly_ordered", offset_of!(Settings, is_weakly_ordered) as u32),
             ("outlives", offset_of!(Settings, outlives) as u32),
             ("reads_kernel", offset_of!(Settings, reads_kernel) as u32),
-            ("reserved", offset_of!(Settings, reserved) as u32),
-            ("multipliers", offset_of!(Settings, multipliers) as u32),
+            ("port_mask", offset_of!(Settings, port_mask) as u32),
+            ("secret", offset_of!(Settings, secret) as u32),
         ];
         assert_eq!(offsets(&btf, "settings"), (size_of::<Settings>(), named(&settings)));
         let config = [("port_id", 0), ("queue", 2), ("bank", 4), ("flags", 6)];
@@ -220,16 +220,20 @@ mod tests {
             ("decided", offset_of!(Flow, decided) as u32),
             ("version", offset_of!(Flow, version) as u32),
             ("ifindex", offset_of!(Flow, ifindex) as u32),
-            ("output", offset_of!(Flow, output) as u32),
-            ("max_length", offset_of!(Flow, max_length) as u32),
-            ("source", offset_of!(Flow, source) as u32),
-            ("destination", offset_of!(Flow, destination) as u32),
-            ("action", offset_of!(Flow, action) as u32),
-            ("tag", offset_of!(Flow, tag) as u32),
-            ("vid", offset_of!(Flow, vid) as u32),
-            ("mark", offset_of!(Flow, mark) as u32),
+            ("says", offset_of!(Flow, says) as u32),
         ];
         assert_eq!(offsets(&btf, "flow"), (size_of::<Flow>(), named(&flow)));
+        let says = [
+            ("output", offset_of!(Says, output) as u32),
+            ("max_length", offset_of!(Says, max_length) as u32),
+            ("source", offset_of!(Says, source) as u32),
+            ("destination", offset_of!(Says, destination) as u32),
+            ("action", offset_of!(Says, action) as u32),
+            ("tag", offset_of!(Says, tag) as u32),
+            ("vid", offset_of!(Says, vid) as u32),
+            ("mark", offset_of!(Says, mark) as u32),
+        ];
+        assert_eq!(offsets(&btf, "flow_says"), (size_of::<Says>(), named(&says)));
         assert_eq!(offsets(&btf, "flow_count"), (16, named(&[("packets", 0), ("bytes", 8)])));
         let prefix = named(&[("bits", 0), ("which", 4), ("address", 8)]);
         assert_eq!(offsets(&btf, "prefix_key"), (24, prefix));

@@ -1,13 +1,16 @@
 //! The compiled BPF object: opened, sized, bound to the collector and loaded.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 
 use caps::{CapSet, Capability};
 use forebay_control::memory::FlowShape;
-use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
+use libbpf_rs::{
+    MapCore as _, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType,
+};
 
-use crate::hash::Multipliers;
+use crate::flows::Flow;
+use crate::hash::Secret;
 use crate::hints::LINKED;
 use crate::layout::{BANKS, DEPARTURES_A_WORKER, OWNERS_BESIDES_PORTS, Settings};
 use crate::{DatapathError, Pins, generations, hints, link};
@@ -29,16 +32,20 @@ pub const LICENCE: &str = "Dual BSD/GPL";
 const BOUND: [&str; 3] = ["collector", "xdp_port_bound", "xdp_port_hinted"];
 
 /// Maps that outlive the daemon: what the programs need for following flows.
-pub(crate) const OUTLIVING: [&str; 8] = [
+pub(crate) const OUTLIVING: [&str; 9] = [
     "near_ports",
     "flows",
     "flow_counts",
+    "checked",
     "generations",
     "outputs",
     "number_classes",
     "prefix_classes",
     "format",
 ];
+
+/// The sections of variables that are tables.
+const TABLE_PREFIX: &str = ".data.";
 
 /// How large the maps are and what the programs know from the start.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +76,16 @@ pub(crate) fn load(
         ObjectBuilder::default().open_memory(OBJECT).map_err(DatapathError::bpf("open the BPF object"))?;
     size_maps(&mut open, options, settings)?;
     for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
+        let name = name_of(map.name());
+        let table = table_bytes(&name, settings);
+        if let Some(bytes) = table {
+            map.set_value_size(bytes).map_err(DatapathError::bpf("size a table"))?;
+        }
         if let Some(pins) = adopted.filter(|_| OUTLIVING.contains(&name.as_str())) {
             map.reuse_pinned_map(pins.path(&name)).map_err(DatapathError::bpf("adopt a pinned map"))?;
+        } else if let Some(bytes) = table {
+            let table = create_table(&name, bytes)?;
+            map.reuse_fd(table.as_fd()).map_err(DatapathError::bpf("share a table with the programs"))?;
         }
     }
     for mut program in open.progs_mut() {
@@ -92,7 +106,7 @@ pub(crate) fn load(
 }
 
 /// What the programs know from the start.
-pub(crate) fn settings(options: &DatapathOptions, multipliers: Multipliers) -> Settings {
+pub(crate) fn settings(options: &DatapathOptions, secret: Secret) -> Settings {
     let cpus = possible_cpus();
     let shape = FlowShape::new(options.max_flows, cpus);
     Settings {
@@ -100,28 +114,57 @@ pub(crate) fn settings(options: &DatapathOptions, multipliers: Multipliers) -> S
         frame_payload: options.frame_payload,
         shared_ring: options.max_ports,
         never: 0,
-        bucket_bits: shape.bucket_bits,
-        stripes: shape.stripes,
+        bucket_mask: (1 << shape.bucket_bits) - 1,
+        stripe_mask: shape.stripes - 1,
         // Interface indices come one after the other, so that ports that were made together share no place.
-        near_ports: (2 * options.max_ports).next_power_of_two(),
+        near_mask: (2 * options.max_ports).next_power_of_two() - 1,
         has_shared_stripes: (cpus > shape.stripes).into(),
         is_weakly_ordered: (!cfg!(any(target_arch = "x86_64", target_arch = "s390x"))).into(),
         outlives: 0,
         reads_kernel: caps::has_cap(None, CapSet::Effective, Capability::CAP_PERFMON).unwrap_or(false).into(),
-        reserved: 0,
-        multipliers: multipliers.0,
+        port_mask: options.max_ports.next_power_of_two() - 1,
+        secret: secret.0,
     }
 }
 
 impl Settings {
     /// How large the flow table is.
     pub(crate) fn flow_shape(&self) -> FlowShape {
-        FlowShape { bucket_bits: self.bucket_bits, stripes: self.stripes }
+        FlowShape { bucket_bits: self.bucket_mask.count_ones(), stripes: self.stripe_mask + 1 }
     }
 }
 
 fn possible_cpus() -> u32 {
     libbpf_rs::num_possible_cpus().map_or(1, |cpus| cpus as u32)
+}
+
+/// A map's name; that of a table is its variable's.
+pub(crate) fn name_of(map: &OsStr) -> String {
+    let name = map.to_string_lossy();
+    name.strip_prefix(TABLE_PREFIX).unwrap_or(&name).to_owned()
+}
+
+/// How large a table is; nothing for other maps.
+fn table_bytes(name: &str, settings: &Settings) -> Option<u32> {
+    let bytes = match name {
+        "near_ports" => Some((settings.near_mask as usize + 1) * size_of::<u64>()),
+        "flows" => Some(settings.flow_shape().places() as usize * size_of::<Flow>()),
+        "generations" => Some(generations::words(settings.port_mask + 1) * size_of::<u64>()),
+        _ => None,
+    };
+    bytes.map(|bytes| bytes as u32)
+}
+
+/// libbpf would fill such a map with a copy of its own.
+fn create_table(name: &str, bytes: u32) -> Result<MapHandle, DatapathError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let key = size_of::<u32>() as u32;
+    MapHandle::create(MapType::Array, Some(name), key, bytes, 1, &options)
+        .map_err(DatapathError::bpf("make a table that programs share"))
 }
 
 fn size_maps(
@@ -130,13 +173,11 @@ fn size_maps(
     settings: &Settings,
 ) -> Result<(), DatapathError> {
     for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
+        let name = name_of(map.name());
         let entries = match name.as_str() {
-            "ports" | "counters" | "hinted" | "outputs" => options.max_ports,
-            "near_ports" => settings.near_ports,
-            "flows" => settings.flow_shape().places(),
             "flow_counts" => settings.flow_shape().counts(),
-            "generations" => generations::count(options.max_ports),
+            "checked" => settings.flow_shape().places(),
+            "ports" | "counters" | "hinted" | "outputs" => options.max_ports,
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
@@ -154,7 +195,8 @@ fn size_maps(
 
 /// A handle of its own on one map of the object.
 pub(crate) fn map(object: &Object, name: &'static str) -> Result<MapHandle, DatapathError> {
-    let map = object.maps().find(|map| map.name() == name).ok_or(DatapathError::Object { what: name })?;
+    let map =
+        object.maps().find(|map| name_of(map.name()) == name).ok_or(DatapathError::Object { what: name })?;
     MapHandle::try_from(&map).map_err(DatapathError::bpf("take a BPF map's handle"))
 }
 

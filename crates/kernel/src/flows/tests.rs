@@ -7,8 +7,9 @@ fn table(max_flows: u32) -> FlowTable {
     FlowTable {
         flows: Mapped::anonymous(shape.places() as usize).expect("memory"),
         counts: Mapped::anonymous(shape.counts() as usize).expect("memory"),
+        checked: Mapped::anonymous(shape.places() as usize).expect("memory"),
         shape,
-        multipliers: Multipliers::seeded(1),
+        secret: Secret::seeded(1),
         left: Vec::new(),
     }
 }
