@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::hints::{HintsShow, HintsState};
+use forebay_control::port::PortState;
 use forebay_control::stats::{LatencyShow, WorkersShow};
 use forebay_lab::dut::Client;
 use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
@@ -21,6 +22,8 @@ use crate::{connectivity, fdb, hostile, netdev, vlan};
 
 const XDP: Subject = Subject::Forebay(PortKind::VethXdp);
 const PACKETS: u16 = 500;
+/// Of the programs that come with the switch.
+const OWN_LAYOUTS: usize = 2;
 const CAPTURE_LIMIT: Duration = Duration::from_secs(30);
 
 pub fn register(suite: &mut Suite) {
@@ -58,6 +61,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_port_with_hints_tells_flows_and_arrival", built_in);
     suite.once("hints_are_those_of_the_packet_whatever_the_layout", layouts);
     suite.once("hints_are_those_of_the_packet_while_the_layout_changes", changing);
+    suite.once("a_port_whose_netdev_is_made_again_has_its_program_again", made_again);
     suite.once("in_every_spool_mode_hints_are_those_of_the_packet", modes);
     suite.once("a_program_that_breaks_the_contract_is_refused_and_the_old_one_stays", refused);
     suite.once("a_capture_ends_at_its_limits", limits);
@@ -239,6 +243,30 @@ fn changing() -> Outcome {
     assert!(seen.by_seed[3] > 0 && seen.by_seed[4] > 0, "{seen:?}");
     let shown = hints(&client)?;
     assert_eq!((shown.unknown_packets, shown.stale_packets), (0, 0), "{shown:?}");
+    assert_eq!(shown.layouts.len(), OWN_LAYOUTS + objects.len(), "had before is had again: {shown:?}");
+    Ok(())
+}
+
+/// Both the one that it has, and the one that it had before and that is still known.
+fn made_again() -> Outcome {
+    let (mut bed, mut hosts) = Bed::with_hosts(XDP, 2)?;
+    let client = bed.client();
+    let [one, other] = [PROGRAMS[0].compile(&bed.lab)?, PROGRAMS[1].compile(&bed.lab)?];
+    set(&client, "h1", &one)?;
+    set(&client, "h1", &other)?;
+    hosts[0].pull_out()?;
+    client.wait_port_state("h1", PortState::NetdevMissing)?;
+    hosts[0].plug_in(bed.lab.switch())?;
+    client.wait_port_state("h1", PortState::Up)?;
+    for (object, program) in [(None, PROGRAMS[1]), (Some(&one), PROGRAMS[0]), (Some(&other), PROGRAMS[1])] {
+        object.map(|object| set(&client, "h1", object)).transpose()?;
+        let seen = seen(&client, "h1", &[program.seed], || send_flows(&hosts[0], &hosts[1]))?;
+        let expected = Seen { compared: PACKETS.into(), by_seed: seen.by_seed, ..Seen::default() };
+        assert_eq!(seen, expected, "{}", program.name);
+    }
+    assert_eq!(hints(&client)?.layouts.len(), OWN_LAYOUTS + 2);
+    client.ok(&["port", "del", "h1"])?;
+    assert_eq!(hints(&client)?.layouts.len(), OWN_LAYOUTS + 2, "packets may be under way");
     Ok(())
 }
 

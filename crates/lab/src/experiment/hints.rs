@@ -3,8 +3,10 @@
 
 mod watch;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use forebay_control::hints::{self, HintsSet};
 
 use super::{OutputOptions, Report, Setup, Table};
 use crate::dut::counters::{Moved, Reading};
@@ -17,7 +19,7 @@ use crate::measure::sink::Sink;
 use crate::measure::source::Source;
 use crate::packet_io::FrameSocket;
 use crate::programs::hints::HintsProgram;
-use crate::{Result, wait};
+use crate::{LabError, Result, wait};
 
 pub use watch::{Seen, Watch, count_packets};
 
@@ -33,6 +35,8 @@ const PACKETS: u64 = 10_000_000;
 const PACE: u32 = 20_000;
 const PACED: Duration = Duration::from_secs(10);
 const START_LIMIT: Duration = Duration::from_secs(10);
+const ONE_LAYOUT: &str = "full speed, one layout a port";
+const ONE_CHANGES: &str = "full speed, one port changes";
 /// For captures to end by themselves.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -74,6 +78,9 @@ pub struct Options {
     /// Seconds with one layout a port, and again with one port that changes its layout
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
+    /// How often both are measured, in turn
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub rounds: u32,
     /// Changes a second
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
     pub changes: u32,
@@ -103,24 +110,35 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
     let hosts = lab.hosts(SENDERS + 1, PortKind::VethXdp)?;
     let Some(mut forebay) = Setup::default().start(&lab, report)? else { return Ok(()) };
     forebay.add_ports(&dut::ports_of(&hosts))?;
-    let objects = PROGRAMS.iter().map(|program| program.compile(&lab)).collect::<Result<Vec<_>>>()?;
-    let scene = Scene { client: forebay.client(), hosts: &hosts, objects: &objects };
-    for (host, object) in hosts.iter().zip(&objects).take(SENDERS) {
-        scene.load(host, object)?;
+    let request = |program: &HintsProgram<'_>| request(&program.compile(&lab)?);
+    let programs = PROGRAMS.iter().map(request).collect::<Result<Vec<_>>>()?;
+    let scene = Scene { client: forebay.client(), hosts: &hosts, programs: &programs };
+    for (host, program) in hosts.iter().zip(&programs).take(SENDERS) {
+        scene.load(host, program)?;
     }
     let duration = Duration::from_secs(options.seconds);
     let mut outcomes = Vec::new();
-    for (name, load, changes) in [
-        ("full speed, one layout a port", Load::Full(duration), None),
-        ("full speed, one port changes", Load::Full(duration), Some(options.changes)),
-        ("at a pace, one layout a port", Load::Paced(PACED), None),
-        ("at a pace, one port changes", Load::Paced(PACED), Some(options.changes)),
-    ] {
+    let full = Load::Full(duration);
+    let mut parts = Vec::new();
+    for _ in 0..options.rounds {
+        parts.extend([(ONE_LAYOUT, full, None), (ONE_CHANGES, full, Some(options.changes))]);
+    }
+    parts.push(("at a pace, one layout a port", Load::Paced(PACED), None));
+    parts.push(("at a pace, one port changes", Load::Paced(PACED), Some(options.changes)));
+    for (name, load, changes) in parts {
         eprintln!("{name}");
         outcomes.push((name, scene.play(load, changes)?));
     }
     fill(report, &outcomes);
     Ok(())
+}
+
+/// What sets a port's program, as the command line sends it.
+fn request(object: &Path) -> Result<HintsSet> {
+    let bytes = std::fs::read(object).map_err(|error| LabError::system("reading a program", error))?;
+    let name = object.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let program = hints::HintsProgram { name, object: hints::Bytes(bytes) };
+    Ok(HintsSet { enabled: None, program: Some(program) })
 }
 
 /// How much the senders send, and for how long.
@@ -143,7 +161,7 @@ impl Load {
 struct Scene<'a> {
     client: &'a Client,
     hosts: &'a [Host],
-    objects: &'a [PathBuf],
+    programs: &'a [HintsSet],
 }
 
 /// What one part showed.
@@ -157,9 +175,8 @@ struct Outcome {
 }
 
 impl Scene<'_> {
-    fn load(&self, host: &Host, object: &std::path::Path) -> Result<()> {
-        let object = object.to_string_lossy();
-        self.client.ok(&["hints", "set", host.name(), "--program", &object]).map(drop)
+    fn load(&self, host: &Host, program: &HintsSet) -> Result<()> {
+        self.client.api().change("PATCH", &format!("/v1/hints/ports/{}", host.name()), program)
     }
 
     fn play(&self, load: Load, changes: Option<u32>) -> Result<Outcome> {
@@ -178,7 +195,7 @@ impl Scene<'_> {
         let made = self.send(load, changes)?;
         let seen = watches.into_iter().map(Watch::finish).collect::<Result<Vec<_>>>()?;
         let moved = Reading::settled(self.client)?.since(&before);
-        let shown: forebay_control::hints::HintsShow = self.client.json(&["hints", "show"])?;
+        let shown: hints::HintsShow = self.client.json(&["hints", "show"])?;
         let senders = senders.iter().map(|host| host.name().to_owned()).collect();
         Ok(Outcome {
             seen,
@@ -225,7 +242,7 @@ impl Scene<'_> {
         while began.elapsed() < duration {
             let next = began + Duration::from_secs(1) * made as u32 / changes;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
-            self.load(&self.hosts[CHANGING], &self.objects[CHANGING + (made as usize + 1) % 2])?;
+            self.load(&self.hosts[CHANGING], &self.programs[CHANGING + (made as usize + 1) % 2])?;
             made += 1;
         }
         Ok(made)
@@ -234,6 +251,18 @@ impl Scene<'_> {
 
 fn send_paced(from: &Host, to: &Host, duration: Duration) -> Result<()> {
     paced::send(&FrameSocket::open(from)?, &small_frame(from, to), PACE, duration).map(drop)
+}
+
+impl Outcome {
+    /// Of what `port`, or without one all senders, gave the switch, in percent.
+    fn lost(&self, port: Option<&str>) -> f64 {
+        let ports = self.senders.iter().filter(|sender| port.is_none_or(|port| port == *sender));
+        let (received, forwarded) = ports.fold((0, 0), |(received, forwarded), port| {
+            let get = |counter| self.moved.get(port, counter);
+            (received + get("rx_packets"), forwarded + get("forwarded_packets"))
+        });
+        100.0 * received.saturating_sub(forwarded) as f64 / received.max(1) as f64
+    }
 }
 
 fn fill(report: &mut Report, parts: &[(&str, Outcome)]) {
@@ -253,8 +282,6 @@ fn fill(report: &mut Report, parts: &[(&str, Outcome)]) {
     for (part, outcome) in parts {
         for (port, seen) in outcome.senders.iter().zip(&outcome.seen) {
             let received = outcome.moved.get(port, "rx_packets");
-            let forwarded = outcome.moved.get(port, "forwarded_packets");
-            let lost = 100.0 * (received - forwarded.min(received)) as f64 / received.max(1) as f64;
             table.row([
                 (*part).into(),
                 port.as_str().into(),
@@ -264,7 +291,7 @@ fn fill(report: &mut Report, parts: &[(&str, Outcome)]) {
                 seen.foreign.into(),
                 seen.bare.into(),
                 seen.missed.into(),
-                lost.into(),
+                outcome.lost(Some(port)).into(),
             ]);
         }
         let sum = |count: fn(&Seen) -> u64| outcome.seen.iter().map(count).sum::<u64>();
@@ -285,9 +312,14 @@ fn fill(report: &mut Report, parts: &[(&str, Outcome)]) {
     if all < PACKETS {
         report.note(format!("Fewer than {PACKETS} were compared; give more --seconds."));
     }
+    for part in [ONE_LAYOUT, ONE_CHANGES] {
+        let outcomes = parts.iter().filter(|(name, _)| *name == part);
+        let lost: Vec<String> = outcomes.map(|(_, outcome)| format!("{:.2}", outcome.lost(None))).collect();
+        report.note(format!("{part}: lost of all ports' packets, %, round by round: {}.", lost.join(", ")));
+    }
     report.note(
-        "At full speed most packets are more than the switch carries, and a change of program takes time of its \
-         processors too. At a pace there is room for both, so that a change would show what it loses by itself.",
+        "At full speed most packets are more than the switch carries; how many it carries says what a change costs. At a \
+         pace there is room for all, so that a change would show what it loses by itself.",
     );
     report.table(table);
 }

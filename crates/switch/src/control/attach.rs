@@ -63,7 +63,7 @@ pub(super) fn attach(datapath: &Datapath, netdev: &Link, port: &Port) -> Result<
     let attached = match port.kind {
         AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex, port.id.0),
         AttachKind::Xdp => {
-            let program = hints::xdp_program(datapath, netdev.ifindex, &port.hints)?;
+            let program = hints::xdp_program(datapath, netdev.ifindex, port.hints.hints())?;
             datapath.attach_xdp(netdev.ifindex, port.id.0, &program)
         }
     };

@@ -136,7 +136,7 @@ impl Control {
         let asked = Asked {
             pool: port.share.asked(self.frame_bytes()),
             rxq: port.rxq.asked(self.rxq),
-            hints: port.hints.asked(),
+            hints: port.hints.hints().asked(),
         };
         let (spec, seen) = (port.spec.clone(), Seen::of(&port.entry()));
         SavedPort { id, spec, seen, counters: counted.counters(), asked }

@@ -1,18 +1,22 @@
 //! Hints of ports: which program writes them, replaced under traffic.
 
+mod program;
+
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use forebay_control::hints::{Bytes, HintsLayout, HintsPort, HintsProgram, HintsSet, HintsShow, HintsState};
+use forebay_control::hints::{HintsLayout, HintsPort, HintsProgram, HintsSet, HintsShow, HintsState};
 use forebay_control::port::AttachKind;
 use forebay_control::stats::{LatencyShow, PortLatency};
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_hints::{Layout, LayoutId, program};
+use forebay_hints::{Layout, LayoutId};
 use forebay_kernel::netlink::NetlinkError;
 use forebay_kernel::netlink::netdev_genl::{self, RxMetadata};
-use forebay_kernel::{Datapath, HintsOptions, LICENCE, OWN_LAYOUTS, XdpProgram, XdpVariant};
+use forebay_kernel::{Datapath, LICENCE, OWN_LAYOUTS, XdpProgram, XdpVariant};
 use forebay_policy::Buckets;
+
+pub(super) use program::{Hints, Program, Programs};
 
 use super::port::Port;
 use super::{Control, attach};
@@ -22,41 +26,6 @@ use crate::layouts::{KnownLayout, Layouts};
 /// Layouts that no program writes any more and that packets in flight may still have; a packet that is overtaken by so
 /// many changes goes without hints.
 const PAST_LAYOUTS: usize = 256;
-
-/// Who writes a port's hints.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Hints {
-    /// Nobody.
-    #[default]
-    Off,
-    /// Our own program.
-    On,
-    /// Somebody else's.
-    Program(Arc<Program>),
-}
-
-/// Somebody else's program, as one port has it.
-#[derive(Debug)]
-pub(super) struct Program {
-    name: String,
-    object: Vec<u8>,
-    id: LayoutId,
-}
-
-impl Hints {
-    /// The request that leads to this.
-    pub(super) fn asked(&self) -> HintsSet {
-        let program = |program: &Arc<Program>| HintsProgram {
-            name: program.name.clone(),
-            object: Bytes(program.object.clone()),
-        };
-        match self {
-            Self::Off => HintsSet::default(),
-            Self::On => HintsSet { enabled: Some(true), program: None },
-            Self::Program(other) => HintsSet { enabled: None, program: Some(program(other)) },
-        }
-    }
-}
 
 /// All layouts, those of our own programs first.
 #[derive(Debug)]
@@ -144,17 +113,21 @@ impl Control {
         }
         self.publish_layouts();
         self.publish();
-        let before = std::mem::replace(&mut self.port_mut(id).hints, wanted);
+        let before = self.port_mut(id).hints.set(wanted);
         let changed = self.change_program(id);
         match changed {
             Ok(()) => {
-                self.leave_layout(&before);
+                let left = self.port_mut(id).hints.keep(&before);
+                self.leave_layouts(left);
                 self.look_up_flows_if_useful();
                 self.publish();
             }
             Err(error) => {
-                let refused = std::mem::replace(&mut self.port_mut(id).hints, before);
-                if let Hints::Program(program) = refused {
+                let port = self.port_mut(id);
+                let refused = port.hints.set(before);
+                if let Hints::Program(program) = refused
+                    && !port.hints.knows(&program)
+                {
                     self.layouts.retire(program.id);
                     self.publish_layouts();
                 }
@@ -185,19 +158,24 @@ impl Control {
         LatencyShow { ports: ports.collect() }
     }
 
-    /// A layout that nobody writes is to be forgotten.
-    pub(super) fn leave_layout(&mut self, hints: &Hints) {
-        if let Hints::Program(program) = hints {
+    /// Layouts that nobody writes any more are to be forgotten.
+    pub(super) fn leave_layouts(&mut self, left: impl IntoIterator<Item = Arc<Program>>) {
+        for program in left {
             self.layouts.leave(program.id);
-            self.publish_layouts();
         }
+        self.publish_layouts();
+    }
+
+    /// The port is gone, and what its programs wrote is to be forgotten.
+    pub(super) fn leave_layouts_of(&mut self, port: &Port) {
+        self.leave_layouts(port.hints.all().cloned().collect::<Vec<_>>());
     }
 
     pub(super) fn publish_layouts(&self) {
         self.shared.layouts.store(Arc::new(self.layouts.layouts.clone()));
     }
 
-    /// Checks an object against the contract, and gives its layout an id.
+    /// Checks an object against the contract, and gives its layout an id; or finds the one that the port had before.
     fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
         let HintsProgram { name, object } = program;
         if self.ports[&id].kind != AttachKind::Xdp {
@@ -211,14 +189,17 @@ impl Control {
                 ApiError::new(ErrorCode::NetdevDown, "the port's netdev is not there to load a program for");
             return Err(error.with_field("program").with_value(name).with_remedy("see `forebay port show`"));
         }
-        let layout = program::check(&object.0, LICENCE).map_err(|error| {
+        if let Some(known) = self.ports[&id].hints.find(&name, &object.0) {
+            return Ok(known);
+        }
+        let layout = forebay_hints::program::check(&object.0, LICENCE).map_err(|error| {
             ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("program").with_value(&name)
         })?;
         let id = self.layouts.add(layout, false).ok_or_else(|| {
             ApiError::new(ErrorCode::Internal, "all ids of layouts are used up")
                 .with_remedy("restart the daemon")
         })?;
-        Ok(Arc::new(Program { name, object: object.0, id }))
+        Ok(Program::new(name, object.0, id))
     }
 
     /// Gives the port's netdev the program that its hints want, if it is there.
@@ -228,7 +209,7 @@ impl Control {
         let Some(attachment) = port.attachment.as_ref().filter(|_| port.kind == AttachKind::Xdp) else {
             return Ok(());
         };
-        let program = xdp_program(&self.datapath, attachment.ifindex, &port.hints)
+        let program = xdp_program(&self.datapath, attachment.ifindex, port.hints.hints())
             .map_err(|error| error.with_remedy("the old program was left attached"))?;
         attachment.link.replace(program.as_fd()).map_err(|error| attach::refused(&error))
     }
@@ -236,29 +217,30 @@ impl Control {
 
 /// Whether the collector writes hints for the port: for one that has no XDP program.
 pub(super) fn tell_collector(datapath: &Datapath, port: &Port) -> Result<(), ApiError> {
-    let is_hinted = port.kind == AttachKind::Tcx && matches!(port.hints, Hints::On);
+    let is_hinted = port.kind == AttachKind::Tcx && matches!(port.hints.hints(), Hints::On);
     datapath.set_hinted(port.id.0, is_hinted).map_err(|error| attach::refused(&error))
 }
 
 /// The XDP program for a port with such hints on this netdev.
-pub(super) fn xdp_program(datapath: &Datapath, ifindex: u32, hints: &Hints) -> Result<XdpProgram, ApiError> {
+pub(super) fn xdp_program(
+    datapath: &Datapath,
+    ifindex: u32,
+    hints: &Hints,
+) -> Result<Arc<XdpProgram>, ApiError> {
+    if let Hints::Program(program) = hints {
+        return program.load(datapath, ifindex);
+    }
     // Not knowing is no reason to take a program that leaves tags out of packets.
     let driver = driver_hints(ifindex)
         .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()).with_field("netdev"))?;
-    let variant = match hints {
-        Hints::Program(program) => {
-            let options = HintsOptions { ifindex, layout_id: program.id.0.get() };
-            return datapath.linked_program(&program.object, options).map_err(|error| {
-                ApiError::new(ErrorCode::KernelRefused, error.to_string())
-                    .with_field("program")
-                    .with_value(&program.name)
-            });
-        }
-        Hints::On if driver != RxMetadata::default() => XdpVariant::Hinted,
-        Hints::On | Hints::Off if driver.vlan_tag => XdpVariant::Bound,
-        Hints::On | Hints::Off => XdpVariant::Plain,
+    let variant = if matches!(hints, Hints::On) && driver != RxMetadata::default() {
+        XdpVariant::Hinted
+    } else if driver.vlan_tag {
+        XdpVariant::Bound
+    } else {
+        XdpVariant::Plain
     };
-    datapath.xdp_program(ifindex, variant).map_err(|error| attach::refused(&error))
+    datapath.xdp_program(ifindex, variant).map(Arc::new).map_err(|error| attach::refused(&error))
 }
 
 fn driver_hints(ifindex: u32) -> Result<RxMetadata, NetlinkError> {
@@ -274,7 +256,7 @@ fn hints_of(port: &Port) -> HintsPort {
     let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
     let driver = ifindex.and_then(|ifindex| driver_hints(ifindex).ok()).unwrap_or_default();
     let is_blind = port.kind == AttachKind::Xdp && ifindex.is_some() && driver == RxMetadata::default();
-    let (state, program, layout) = match &port.hints {
+    let (state, program, layout) = match port.hints.hints() {
         Hints::Off => (HintsState::Off, String::new(), None),
         Hints::On if is_blind => (HintsState::Unsupported, String::new(), None),
         Hints::On => (HintsState::On, "built-in".to_owned(), Some(own_layout(port.kind))),

@@ -10,7 +10,7 @@ use forebay_kernel::{Bank, KernelCounters, NetdevLink, RingAccount};
 use forebay_policy::{LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
-use super::hints::Hints;
+use super::hints::{Hints, Programs};
 use super::rxq::Rxq;
 use super::share::Share;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
@@ -78,7 +78,7 @@ pub(super) struct Port {
     pub(super) loss: CollectorLoss,
     pub(super) share: Share,
     pub(super) rxq: Rxq,
-    pub(super) hints: Hints,
+    pub(super) hints: Programs,
     /// Alive while somebody captures it.
     pub(super) captured: Weak<()>,
     pub(super) lane: LaneChoice,
@@ -118,7 +118,7 @@ impl Port {
 
     /// Its program writes our hints, flows' marks among them.
     pub(super) fn is_told(&self) -> bool {
-        self.kind == AttachKind::Xdp && matches!(self.hints, Hints::On)
+        self.kind == AttachKind::Xdp && matches!(self.hints.hints(), Hints::On)
     }
 
     /// Somebody captures it.

@@ -14,7 +14,7 @@ use forebay_policy::{Lane, LaneChoice};
 use forebay_xsk::{Statistics, XskError};
 
 use super::attach::{self, Fitting};
-use super::hints::Hints;
+use super::hints::Programs;
 use super::port::{self, Binding, CollectorLoss, Port};
 use super::rings::{self, Opened, Wanted};
 use super::{Control, netdevs, share};
@@ -211,7 +211,7 @@ impl Control {
             loss: CollectorLoss::default(),
             share: share::DEFAULT,
             rxq: self.rxq,
-            hints: Hints::default(),
+            hints: Programs::default(),
             captured: Weak::new(),
             lane: LaneChoice::default(),
             base: PortCounters::default(),
@@ -299,7 +299,7 @@ impl Control {
         self.dismiss(leaving.iter().map(|port| port.id));
         for mut port in leaving {
             self.shared.fdb.flush(Flush { port: Some(port.id.0), vid: None, with_static: true });
-            self.leave_layout(&port.hints);
+            self.leave_layouts_of(&port);
             self.retired += self.settle(&mut port);
             self.flow_book().retire(port.id);
         }
@@ -336,6 +336,7 @@ impl Control {
     fn take_off(&mut self, port: &mut Port) {
         port.takes_frames = None;
         port.peer = None;
+        port.hints.unload();
         if let Some(attachment) = port.attachment.take() {
             self.datapath.clear_port(attachment.ifindex);
             self.ids_by_ifindex.remove(&attachment.ifindex);
