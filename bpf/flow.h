@@ -44,16 +44,16 @@ static __always_inline struct near_port *near_port(__u32 ifindex)
 }
 
 /*
- * Keeps loads apart where the processor might not. An atomic operation with a
- * result orders everything around it.
+ * Keeps loads apart where the processor might not. An atomic operation orders
+ * everything around it if its result is used; the compiler is told that it is.
  */
 static __always_inline void order_loads(void)
 {
 	barrier();
 	if (settings.is_weakly_ordered) {
-		__u64 nothing = 0;
+		__u64 nothing = 0, before = __sync_fetch_and_add(&nothing, 1);
 
-		__sync_fetch_and_add(&nothing, 0);
+		asm volatile("" ::"r"(before) : "memory");
 	}
 }
 

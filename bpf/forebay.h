@@ -222,8 +222,8 @@ struct format {
 
 /*
  * Generations: each only ever grows, when something has changed that decisions
- * relied upon. The switch's is odd while flows are followed. The epoch grows
- * after any of them: while it stays, a flow that held still holds.
+ * relied upon. The switch's is odd while flows are followed. The epoch, never 0,
+ * grows after any of them: while it stays, a flow that held still holds.
  */
 #define EPOCH 0
 #define GENERATION_OF_SWITCH 1

@@ -1,8 +1,8 @@
 //! The classes by which kernel programs tell packets apart that rules tell apart.
 //!
 //! They change while no flow is followed: [`Generations::set_switch`](crate::Generations::set_switch) with an even
-//! generation before, with a new odd one afterwards. A program that read them meanwhile finds another generation than at
-//! first, and leaves its packet to user space.
+//! generation before, with a new odd one afterwards. A program that read them meanwhile finds another epoch than at first,
+//! and leaves its packet to user space.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -4,7 +4,7 @@
 //! system call is needed for a flow. Each program counts what it carried into the flow's counters.
 //!
 //! The rule it keeps: a place that was given up is not used again before [`FlowTable::reclaim`], which wants a grace
-//! period in between. So whatever a program counted for a flow is that flow's.
+//! period in between. So whatever a program counted for a flow, or found of it, is that flow's.
 //!
 //! ```text
 //!   key ─► hash ─┬─► bucket ─► 4 ways        free ─ insert ─► used ─ remove ─► left ─ reclaim ─► free
@@ -481,11 +481,12 @@ fn places_of(bucket: usize) -> impl Iterator<Item = FlowNumber> + Clone {
 
 /// Changes a flow while nobody who reads it believes what it says.
 fn write(flow: &Flow, change: impl FnOnce(&Flow)) {
-    let version = flow.version.load(Relaxed);
-    flow.version.store(version.wrapping_add(1), Relaxed);
+    // It is odd already where an earlier process was killed in here.
+    let version = flow.version.load(Relaxed) | 1;
+    flow.version.store(version, Relaxed);
     fence(Release);
     change(flow);
-    flow.version.store(version.wrapping_add(2), Release);
+    flow.version.store(version.wrapping_add(1), Release);
 }
 
 #[cfg(test)]

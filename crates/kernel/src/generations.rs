@@ -1,17 +1,17 @@
 //! Generations: numbers that grow when something changes that decisions relied upon.
 //!
 //! Who decides notes the sum of the generations it relied upon *before* it looks at the state; who changes the state
-//! counts up *after*. The kernel programs add the same generations up at each packet: a flow whose sum is another is not
-//! followed. So a change is obeyed from the next packet on, and nobody walks a table for it.
+//! counts up *after*. The kernel programs add the same generations up: a flow whose sum is another is not followed. So a
+//! change is obeyed from the next packet on, and nobody walks a table for it.
 //!
 //! An epoch grows after each change of any of them. While it stays the same, what a program found to hold still holds, and
-//! it need not add up again.
+//! it need not add up at each packet.
 //!
 //! Stations share slots, so that their number is no limit; that a slot is shared costs a decision more, never a wrong
 //! one.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::DatapathError;
 use crate::hash::Secret;
@@ -36,8 +36,7 @@ pub struct StationSlot(pub(crate) u16);
 
 impl Generations {
     pub(crate) fn map(map: BorrowedFd<'_>, port_slots: u32, secret: Secret) -> Result<Self, DatapathError> {
-        let words = Mapped::map(map, words(port_slots), "map the generations")?;
-        Ok(Self { words, secret })
+        Ok(Self::begin(Mapped::map(map, words(port_slots), "map the generations")?, secret))
     }
 
     /// Generations that no kernel program reads, for tests of those who count them up.
@@ -45,8 +44,14 @@ impl Generations {
     /// # Errors
     /// There is no memory.
     pub fn detached(max_ports: u32) -> Result<Self, DatapathError> {
-        let words = Mapped::anonymous(words(max_ports))?;
-        Ok(Self { words, secret: Secret::random() })
+        Ok(Self::begin(Mapped::anonymous(words(max_ports))?, Secret::random()))
+    }
+
+    /// Begins an epoch: an earlier process may have been killed after a change and before it counted up.
+    fn begin(words: Mapped<AtomicU64>, secret: Secret) -> Self {
+        let generations = Self { words, secret };
+        generations.changed();
+        generations
     }
 
     /// The slot of a station; packet path.
@@ -77,8 +82,9 @@ impl Generations {
 
     /// Sets the generation of a port, which only grows; flows from and to it are void that were decided under another.
     pub fn set_port(&self, port_id: u16, generation: u64) {
-        self.port(port_id).store(generation, Ordering::Release);
-        self.changed();
+        if self.port(port_id).swap(generation, Ordering::AcqRel) != generation {
+            self.changed();
+        }
     }
 
     /// The generation of the switch. It is odd while flows are followed at all.
@@ -88,12 +94,15 @@ impl Generations {
 
     /// Sets the generation of the switch, which only grows: all flows are void that were decided under another.
     pub fn set_switch(&self, generation: u64) {
-        self.words.get(OF_SWITCH).store(generation, Ordering::Release);
-        self.changed();
+        if self.words.get(OF_SWITCH).swap(generation, Ordering::AcqRel) != generation {
+            self.changed();
+        }
     }
 
+    /// Whoever changes something after this does so in the new epoch.
     fn changed(&self) {
         self.words.get(EPOCH).fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
     }
 
     /// The sum of all that a decision relies upon, which grows when any of it changes.
@@ -140,14 +149,18 @@ mod tests {
     fn every_change_begins_an_epoch() {
         let generations = Generations::detached(2).expect("memory");
         let epoch = || generations.words.get(EPOCH).load(Ordering::Acquire);
+        assert_eq!(epoch(), 1, "0 is what nobody has found anything in");
         let changes: [&dyn Fn(); 3] =
             [&|| generations.set_switch(1), &|| generations.set_port(1, 1), &|| {
                 generations.station_changed(1, 1)
             }];
         for (number, change) in changes.into_iter().enumerate() {
             change();
-            assert_eq!(epoch(), number as u64 + 1);
+            assert_eq!(epoch(), number as u64 + 2);
         }
+        generations.set_switch(1);
+        generations.set_port(1, 1);
+        assert_eq!(epoch(), 4, "nothing has changed");
     }
 
     #[test]

@@ -6,8 +6,11 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
 const SWITCH: &str = "/sys/kernel/rcu_expedited";
 
@@ -15,9 +18,31 @@ const SWITCH: &str = "/sys/kernel/rcu_expedited";
 const OWNER: &str = "/run/forebay-rcu-expedited.pid";
 
 /// Waits until every kernel program that ran when this was called has ended; some milliseconds.
+///
+/// # Panics
+/// When the kernel offers no way to: to go on would be to use again what a program may still look at.
 pub fn grace_period() {
     // SAFETY: membarrier takes three integers. MEMBARRIER_CMD_GLOBAL is 1 (include/uapi/linux/membarrier.h).
-    unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
+    let failed = unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) } < 0;
+    // Kernels with CPUs that have no tick (nohz_full) do not offer it.
+    if failed {
+        wait_by_map().expect("a kernel without membarrier has maps of maps");
+    }
+}
+
+/// Changes an entry of a map of maps: the kernel answers when no program runs any more that could have the old one
+/// (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c, Linux 6.18).
+fn wait_by_map() -> libbpf_rs::Result<()> {
+    const WORD: u32 = size_of::<u32>() as u32;
+    let options = |inner_map_fd| libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        inner_map_fd,
+        ..Default::default()
+    };
+    let inner = MapHandle::create(MapType::Array, Some("waits_inner"), WORD, WORD, 1, &options(0))?;
+    let fd = inner.as_fd().as_raw_fd();
+    let outer = MapHandle::create(MapType::ArrayOfMaps, Some("waits"), WORD, WORD, 1, &options(fd as u32))?;
+    outer.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
 }
 
 /// Whether one of us has switched them on and not yet off.
@@ -128,6 +153,11 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn where_there_is_no_membarrier_a_map_of_maps_waits() {
+        wait_by_map().expect("the kernel has maps of maps");
     }
 
     #[test]

@@ -51,29 +51,42 @@ impl Secret {
 
 #[cfg(test)]
 mod tests {
+    use forebay_control::memory::FlowShape;
+
     use super::*;
     use crate::FlowKey;
 
     const BITS: u32 = 9;
     const KEYS: u64 = 1024;
 
-    /// Keys of 1000 tables, each with its own secret, that find both buckets of four full: half of all places are
-    /// for keys.
+    /// Keys of 1000 tables, each with its own secret, that find both buckets of four full: half of all places are for
+    /// keys.
     fn refused(key: impl Fn(u64) -> FlowKey) -> u64 {
+        (0..1000).map(|seed| refused_of(&Secret::seeded(seed), BITS, KEYS, &key)).sum()
+    }
+
+    fn refused_of(secret: &Secret, bits: u32, keys: u64, key: impl Fn(u64) -> FlowKey) -> u64 {
+        let mut taken = vec![0u8; 1 << bits];
         let mut refused = 0;
-        for secret in (0..1000).map(Secret::seeded) {
-            let mut taken = [0u8; 1 << BITS];
-            for number in 0..KEYS {
-                let [first, second] = secret.buckets(key(number).0, BITS);
-                let emptier = if taken[second] < taken[first] { second } else { first };
-                if taken[emptier] == 4 {
-                    refused += 1;
-                } else {
-                    taken[emptier] += 1;
-                }
+        for number in 0..keys {
+            let [first, second] = secret.buckets(key(number).0, bits);
+            let emptier = if taken[second] < taken[first] { second } else { first };
+            if taken[emptier] == 4 {
+                refused += 1;
+            } else {
+                taken[emptier] += 1;
             }
         }
         refused
+    }
+
+    /// The two buckets share bits of the hash then: of 2 million places, half for keys, as the largest table has.
+    #[test]
+    fn in_the_largest_table_keys_find_their_places_too() {
+        const LARGEST: u32 = 19;
+        assert_eq!(FlowShape::new(1 << 20, 1).bucket_bits, LARGEST);
+        let key = |n| FlowKey::new((n / 65_536) as u16, None, n % 65_536, 0x0200_0000_0000 | n);
+        assert!(refused_of(&Secret::seeded(3), LARGEST, 1 << 20, key) < SELDOM);
     }
 
     /// Keys without a pattern: 11 in a million.

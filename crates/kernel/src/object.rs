@@ -218,3 +218,27 @@ pub(crate) fn program(object: &Object, name: &'static str) -> Result<OwnedFd, Da
         .try_clone_to_owned()
         .map_err(|source| DatapathError::System { what: "duplicate a program's descriptor", source })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `BPF_STX | BPF_DW | BPF_ATOMIC`, and `BPF_FETCH` in what it is to do.
+    const ATOMIC: u8 = 0xdb;
+    const FETCH: i32 = 1;
+    const STACK: u8 = 10;
+
+    /// Nothing of a program's stack needs an atomic operation but for the order of what is around it, and without a
+    /// result it orders nothing.
+    #[test]
+    fn what_keeps_loads_in_order_has_a_result() {
+        let open = ObjectBuilder::default().open_memory(OBJECT).expect("an object");
+        let programs = open.progs().map(|program| program.insns()).collect::<Vec<_>>();
+        let atomics = programs.iter().copied().flatten();
+        let ordering: Vec<_> = atomics
+            .filter(|insn| insn.code == ATOMIC && insn.dst_reg() == STACK)
+            .map(|insn| insn.imm)
+            .collect();
+        assert!(!ordering.is_empty() && ordering.iter().all(|what| what & FETCH != 0), "{ordering:?}");
+    }
+}

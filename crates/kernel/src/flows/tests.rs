@@ -87,6 +87,16 @@ fn a_version_is_even_but_while_its_flow_is_written() {
 }
 
 #[test]
+fn a_version_that_a_killed_process_left_odd_is_odd_while_its_flow_is_written() {
+    let mut table = table(10);
+    let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), FlowNote::default()).expect("a place");
+    let flow = table.flow(number);
+    flow.version.fetch_add(1, Relaxed);
+    write(flow, |flow| assert_eq!(flow.version.load(Relaxed) % 2, 1));
+    assert_eq!(flow.version.load(Relaxed) % 2, 0);
+}
+
+#[test]
 fn stripes_add_up() {
     let table = table(10);
     let number = FlowNumber(3);
