@@ -83,7 +83,8 @@ fn workers(subject: Subject) -> Outcome {
 
 fn lingers(subject: Subject) -> Outcome {
     const LONGEST_NS: u64 = 1_000_000;
-    let waited = |config: &str| -> Result<[u64; 2], Box<dyn std::error::Error>> {
+    // On a machine that is busy with other work it takes a while until the processor is there when a packet is.
+    let waited = |config: &str, rounds: u32| -> Result<[u64; 2], Box<dyn std::error::Error>> {
         let mut bed = Bed::with_config(subject, config)?;
         let hosts = bed.lab.hosts(2, subject.kind())?;
         bed.attach(&hosts)?;
@@ -93,7 +94,7 @@ fn lingers(subject: Subject) -> Outcome {
             Ok(shown.workers[0])
         };
         look(&["--clear"])?;
-        for _ in 0..20 {
+        for _ in 0..rounds {
             Ping::new(hosts[1].v4()).count(200).every(Duration::from_micros(200)).from(&hosts[0])?;
             if look(&[])?.lingers > 0 {
                 break;
@@ -105,9 +106,9 @@ fn lingers(subject: Subject) -> Outcome {
         assert!(quiet.linger_ns < 20 * LONGEST_NS, "nothing comes: {quiet:?}");
         Ok([busy.lingers, busy.linger_ns])
     };
-    let [times, nanos] = waited("[switch]\nlinger_us = 1000\n")?;
+    let [times, nanos] = waited("[switch]\nlinger_us = 1000\n", 400)?;
     assert!(times > 0 && nanos > 0, "{times} times, {nanos} ns");
-    assert_eq!(waited("[switch]\nlinger_us = 0\n")?, [0, 0]);
+    assert_eq!(waited("[switch]\nlinger_us = 0\n", 10)?, [0, 0]);
     Ok(())
 }
 
