@@ -10,6 +10,8 @@ use forebay_control::stats::{LatencyShow, WorkersShow};
 use forebay_lab::dut::Client;
 use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
 use forebay_lab::frame::{Frame, TPID_C};
+use forebay_lab::measure::flood::small_frame;
+use forebay_lab::measure::source::Source;
 use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::programs::hints::HintsProgram;
 use forebay_lab::programs::ping::Ping;
@@ -59,6 +61,7 @@ pub fn register(suite: &mut Suite) {
     again!("ports_come_and_go", netdev::ports_come_and_go);
     suite.once("packets_whose_flow_is_told_are_decided_as_the_one_before_until_something_changes", told);
     suite.on_forebay("a_port_with_hints_tells_flows_and_arrival", built_in);
+    suite.once("frames_that_an_xdp_program_redirected_come_with_what_is_known_of_them", redirected);
     suite.once("hints_are_those_of_the_packet_whatever_the_layout", layouts);
     suite.once("hints_are_those_of_the_packet_while_the_layout_changes", changing);
     suite.once("a_port_whose_netdev_is_made_again_has_its_program_again", made_again);
@@ -123,6 +126,35 @@ fn built_in(subject: Subject) -> Outcome {
     assert!(report.is_complete(), "{report:?}");
     counted.no_drops();
     assert_eq!(packets(&hints(&client)?), before, "nobody writes them any more");
+    Ok(())
+}
+
+/// No stack has seen them: a veth has no hash for an XDP port's program then; for a tcx port the kernel makes packets of
+/// them, and so has one.
+fn redirected() -> Outcome {
+    for (kind, has_hash) in [(PortKind::VethXdp, false), (PortKind::VethTcx, true)] {
+        let (mut bed, hosts) = Bed::with_hosts(Subject::Forebay(kind), 2)?;
+        let client = bed.client();
+        client.ok(&["hints", "set", "h1", "on"])?;
+        // Without it a netdev that has no XDP program drops them.
+        bed.lab.switch().ethtool("h1", &["gro", "on"])?;
+        let seen = seen(&client, "h1", &[], || {
+            let source = Source::start(hosts[0].netns(), "eth0", small_frame(&hosts[0], &hosts[1]), 64, 0)?;
+            wait::until("frames in the port's layout", CAPTURE_LIMIT, || {
+                hints(&client).is_ok_and(|shown| {
+                    let id = shown.ports[0].layout;
+                    let layout = shown.layouts.iter().find(|layout| Some(layout.id) == id);
+                    layout.is_some_and(|layout| layout.packets >= u64::from(PACKETS))
+                })
+            })?;
+            source.finish()?;
+            Ok(())
+        })?;
+        let (with, without) = if has_hash { (seen.compared, seen.bare) } else { (seen.bare, seen.compared) };
+        assert!(with > 0 && without == 0, "{kind:?}: {seen:?}");
+        let shown = hints(&client)?;
+        assert_eq!((shown.unknown_packets, shown.stale_packets), (0, 0), "{kind:?}: {shown:?}");
+    }
     Ok(())
 }
 

@@ -89,7 +89,7 @@ impl Flood {
 }
 
 /// A 60-byte UDP frame from one host to another.
-pub(crate) fn small_frame(from: &Host, to: &Host) -> Vec<u8> {
+pub fn small_frame(from: &Host, to: &Host) -> Vec<u8> {
     let end = |host: &Host, port| (host.mac(), host.v4().octets(), port);
     let mut frame = Frame::udp4(end(from, 1024), end(to, 9), &[0; 18]).build();
     // No UDP checksum: the source changes the port.
