@@ -1,7 +1,8 @@
 //! The data plane: one thread that serves the rings bound to its queues.
 //!
 //! It works in NAPI style: a run list of rings with packets, a budget of 128 packets a turn, sleep when nothing is
-//! ready. A turn, or a piece of one, is [`Worker::run_once`], and its six verbs are six files:
+//! ready. A turn, or a piece of one, is [`Worker::run_once`], and its six verbs are six files. The loop around it reads
+//! the clocks (`run`); below it time is an argument:
 //!
 //! ```text
 //!   receive ─► classify ─► decide ─► transmit ─► complete ─► refill
@@ -20,6 +21,7 @@ mod cache;
 mod channel;
 mod checksums;
 mod classify;
+mod clock;
 mod command;
 mod complete;
 mod decide;
@@ -34,16 +36,15 @@ mod reclaim;
 mod refill;
 mod repeat;
 mod rule;
+mod run;
 mod transmit;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_control::rule::MAX_OUTPUTS;
-use forebay_kernel::cycles;
-use forebay_policy::{Linger, Nanos, Pace};
+use forebay_policy::{Linger, Pace};
 use forebay_pool::Burst;
 use forebay_xsk::Transmitter;
 
@@ -61,7 +62,7 @@ pub(crate) use reclaim::Drain;
 
 use below::Below;
 use classify::Classified;
-use command::Wait;
+use clock::Moment;
 use decide::Verdict;
 use join::JointRun;
 use ready::Ready;
@@ -74,10 +75,6 @@ pub(crate) const BUDGET: usize = Pace::TURN as usize;
 
 /// Bytes of one ring in one turn, about: half a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
 pub(crate) const QUANTUM_BYTES: u32 = Pace::TURN / 2 * 1514;
-
-/// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
-/// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
-const LEAST_TURN: usize = BUDGET / 16;
 
 /// What a worker is made of. Its thread calls [`Worker::run`].
 pub(crate) struct Worker {
@@ -109,7 +106,6 @@ pub(crate) struct Worker {
     cache: RulingCache,
     repeats: Repeats,
     offers: Offers,
-    started: Instant,
 }
 
 impl Worker {
@@ -147,57 +143,22 @@ impl Worker {
             cache,
             repeats: Repeats::new(),
             offers,
-            started: shared.started,
             shared,
         };
         Ok((worker, commander))
     }
 
-    /// Serves rings until told to stop.
-    pub(crate) fn run(mut self) {
-        loop {
-            let looked = Instant::now();
-            let wait = self.wait();
-            let woken = if wait == Wait::None { looked } else { Instant::now() };
-            self.observe_poll(wait != Wait::None, self.at(woken));
-            let began = cycles();
-            let (mut served, mut packets) = (0, 0);
-            while served < BUDGET {
-                if !self.obey() {
-                    return;
-                }
-                let Some(slot) = self.ready.next() else { break };
-                let turn = self.run_once(slot);
-                packets += turn;
-                served += turn.max(LEAST_TURN);
-            }
-            let cell = self.shared.worker_cell(self.index);
-            let spent = cycles().wrapping_sub(began);
-            cell.iterations.add(1);
-            cell.busy_iterations.add(u64::from(packets > 0));
-            if packets > 0 { &cell.busy_cycles } else { &cell.idle_cycles }.add(spent);
-            cell.sleeps.add(u64::from(wait == Wait::Asleep));
-            cell.lingers.add(u64::from(wait == Wait::Awake));
-            cell.busy_ns.add(woken.elapsed().as_nanos() as u64);
-        }
-    }
-
-    /// `instant` as policies know it.
-    fn at(&self, instant: Instant) -> Nanos {
-        Nanos(instant.saturating_duration_since(self.started).as_nanos() as u64)
-    }
-
     /// One turn of one ring, or a piece of it: the data plane. Says how many packets it was.
-    fn run_once(&mut self, slot: Slot) -> usize {
+    fn run_once(&mut self, slot: Slot, moment: Moment) -> usize {
         let Some(mut channel) = self.channels[slot.index()].take() else { return 0 };
-        let now = self.at(Instant::now());
+        let now = moment.now;
         let topology = Arc::clone(self.topology.load());
 
         let standing = self.receive(&mut channel);
         let arena = channel.ring.arena();
         self.find_repeats(&topology, now);
         channel.reads_headers = self.classify(arena, &topology);
-        self.decide(arena, &topology, now);
+        self.decide(arena, &topology, moment);
         if self.has_leaving() {
             self.complete_checksums(arena, &topology);
             self.transmit(arena, &topology);

@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
-use std::time::Instant;
 
 use forebay_control::PortId;
 use forebay_policy::Refill;
 
 use crate::capture::Tap;
 
+use super::clock::Moment;
 use super::{Channel, Feed, Member, Slot, SuppliedBy, Supply, Worker};
 
 /// One request. Where there is an answer, it comes when the request is done.
@@ -79,50 +79,9 @@ impl Commander {
     }
 }
 
-/// How it came that there is something to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// There was.
-    None,
-    /// The worker waited for it, awake.
-    Awake,
-    /// It slept.
-    Asleep,
-}
-
 impl Worker {
-    /// Waits for packets or commands.
-    pub(super) fn wait(&mut self) -> Wait {
-        let is_anybody_ready = self.ready.look_now();
-        self.tend();
-        if is_anybody_ready || self.reclaim() {
-            return Wait::None;
-        }
-        let began = Instant::now();
-        let comes = self.linger(began);
-        if !comes {
-            self.ready.sleep(self.looks_again());
-        }
-        self.linger.waited(began.elapsed().as_nanos() as u64);
-        if comes { Wait::Awake } else { Wait::Asleep }
-    }
-
-    /// Looks for somebody who is ready, for as long as that is likely to be worth it. Whether there is anybody.
-    fn linger(&mut self, began: Instant) -> bool {
-        let window = self.linger.window(self.at(began));
-        let (mut waited, mut comes, mut goes_on) = (0, false, true);
-        while !comes && goes_on && waited < window {
-            comes = self.ready.look_now();
-            let now = Instant::now();
-            let looked = std::mem::replace(&mut waited, now.duration_since(began).as_nanos() as u64);
-            goes_on = self.linger.goes_on(waited - looked, self.at(now));
-        }
-        self.shared.worker_cell(self.index).linger_ns.add(waited);
-        comes
-    }
-
     /// Carries out what was asked. `false`: stop.
-    pub(super) fn obey(&mut self) -> bool {
+    pub(super) fn obey(&mut self, moment: Moment) -> bool {
         if !self.ready.is_asked() {
             return true;
         }
@@ -131,7 +90,7 @@ impl Worker {
             match command {
                 Command::AddMember(port, member) => self.members[usize::from(port.0)] = Some(member),
                 Command::RemoveMember(port, answer) => {
-                    self.remove_member(port);
+                    self.remove_member(port, moment);
                     let _ = answer.send(());
                 }
                 Command::SetTap(port, tap) => {
@@ -146,7 +105,7 @@ impl Worker {
                 }
                 Command::AddChannel(slot, channel) => self.add(slot, channel),
                 Command::Retire(slot, replaced, answer) => {
-                    let supply = self.retire(slot, replaced);
+                    let supply = self.retire(slot, replaced, moment);
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
                 }
                 Command::Audit(slot) => self.audit(slot),
@@ -186,12 +145,12 @@ impl Worker {
     }
 
     /// Packets in it go where they were going, or count as dropped if their port is gone.
-    fn retire(&mut self, slot: Slot, replaced: bool) -> Option<Box<Supply>> {
+    fn retire(&mut self, slot: Slot, replaced: bool, moment: Moment) -> Option<Box<Supply>> {
         if let (true, Some(channel)) = (replaced, &mut self.channels[slot.index()]) {
             channel.account = None;
         }
         while self.occupancy(slot) > 0 {
-            self.run_once(slot);
+            self.run_once(slot, moment);
         }
         let channel = self.channels[slot.index()].take()?;
         self.ready.ignore(channel.socket.as_fd());
@@ -209,12 +168,12 @@ impl Worker {
     }
 
     /// Packets of the port may still lie in rings that ports share: those that are there now are served first.
-    fn remove_member(&mut self, port: PortId) {
+    fn remove_member(&mut self, port: PortId, moment: Moment) {
         for index in 0..self.shared_rings.len() {
             let slot = self.shared_rings[index];
             let mut left = self.occupancy(slot) as usize;
             while left > 0 && self.occupancy(slot) > 0 {
-                left = left.saturating_sub(self.run_once(slot));
+                left = left.saturating_sub(self.run_once(slot, moment));
             }
         }
         self.members[usize::from(port.0)] = None;

@@ -8,10 +8,10 @@ use forebay_hints::Hint;
 use forebay_policy::Nanos;
 use forebay_pool::Arena;
 use forebay_wire::mac;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::cache::Tally;
 use super::classify::Headers;
+use super::clock::Moment;
 use super::offer::{Guard, Made};
 use super::receive::Stretch;
 use super::repeat::Found;
@@ -53,7 +53,7 @@ enum Source {
 
 impl Worker {
     /// A verdict for each packet of the burst.
-    pub(super) fn decide(&mut self, arena: &Arena, topology: &Topology, now: Nanos) {
+    pub(super) fn decide(&mut self, arena: &Arena, topology: &Topology, moment: Moment) {
         self.verdicts.clear();
         self.extras.clear();
         for index in 0..self.stretches.len() {
@@ -62,7 +62,7 @@ impl Worker {
             let member = port.and_then(|port| self.members[usize::from(port.id.0)].take());
             match (port, member) {
                 (Some(port), Some(mut member)) => {
-                    self.decide_for(arena, topology, port, &mut member, (packets, alike), now);
+                    self.decide_for(arena, topology, port, &mut member, (packets, alike), moment);
                     self.members[usize::from(port.id.0)] = Some(member);
                 }
                 _ => {
@@ -80,8 +80,9 @@ impl Worker {
         port: &PortEntry,
         member: &mut Member,
         (packets, alike): (Range<usize>, Option<Found>),
-        now: Nanos,
+        moment: Moment,
     ) {
+        let now = moment.now;
         let (now_s, looks_up) = (now.seconds(), topology.looks_up_flows());
         let (mut not_learned, mut lookups, mut tally) = (0, Lookups::default(), Tally::default());
         let mut rest = packets.clone();
@@ -146,9 +147,8 @@ impl Worker {
             self.verdicts.push(verdict);
         }
         if let Some(tap) = &mut member.tap {
-            let at = clock_ns(ClockId::Realtime);
             for index in packets.clone() {
-                tap.take(arena, self.burst.packet(index), self.below[index].hints, at);
+                tap.take(arena, self.burst.packet(index), self.below[index].hints, moment.realtime_ns);
             }
             // Its memory is given back here, once a capture.
             if tap.is_abandoned() {
@@ -157,9 +157,9 @@ impl Worker {
         }
         if let Some(cells) = &port.latency {
             // What programs read, and what a device's clock is kept at by PTP.
-            let (cell, now) = (cells.of(self.index), clock_ns(ClockId::Tai));
+            let cell = cells.of(self.index);
             let arrived = self.below[packets].iter().filter(|below| below.hints.has(Hint::RxTimestamp));
-            arrived.for_each(|below| cell.observe(below.hints.rx_timestamp, now));
+            arrived.for_each(|below| cell.observe(below.hints.rx_timestamp, moment.tai_ns));
         }
         member.cells.of(self.index).not_learned.add(not_learned);
         let cell = self.shared.worker_cell(self.index);
@@ -232,11 +232,6 @@ impl Worker {
             Verdict::Drop(DropReason::FloodLimited)
         }
     }
-}
-
-fn clock_ns(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    Nanos::from_secs(now.tv_sec.unsigned_abs()).0 + now.tv_nsec.unsigned_abs()
 }
 
 fn forward(input: &PortEntry, output: &PortEntry, vid: u16) -> Verdict {

@@ -29,6 +29,7 @@ use crate::rules::RuleSet;
 use crate::shared::Shared;
 use crate::topology::Topology;
 use crate::worker::below::Below;
+use crate::worker::clock::Moment;
 use crate::worker::decide::Verdict;
 use crate::worker::receive::Stretch;
 use crate::worker::{Member, Offer, Offers, RulingCache, Worker};
@@ -184,7 +185,7 @@ impl Product {
             self.worker.repeated[0] = self.worker.stretches[0].alike.take();
         }
         self.worker.classify(&self.arena, &topology);
-        self.worker.decide(&self.arena, &topology, self.now);
+        self.worker.decide(&self.arena, &topology, Moment { now: self.now, ..Moment::default() });
         self.worker.complete_checksums(&self.arena, &topology);
         let copies = self.copies(&topology, input);
         self.frame = self.worker.burst.drain().next();

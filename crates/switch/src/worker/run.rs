@@ -1,0 +1,84 @@
+//! The loop around the data plane: it waits, reads the clocks and gives rings their turns.
+
+use forebay_kernel::cycles;
+use forebay_policy::Nanos;
+
+use super::clock::Clock;
+use super::{BUDGET, Worker};
+
+/// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
+/// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
+const LEAST_TURN: usize = BUDGET / 16;
+
+/// How it came that there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// There was.
+    None,
+    /// The worker waited for it, awake.
+    Awake,
+    /// It slept.
+    Asleep,
+}
+
+impl Worker {
+    /// Serves rings until told to stop.
+    pub(crate) fn run(mut self) {
+        let mut clock = Clock::new(self.shared.started);
+        loop {
+            let looked = clock.read();
+            let wait = self.wait(&mut clock, looked.now);
+            let woken = if wait == Wait::None { looked } else { clock.read() };
+            self.observe_poll(wait != Wait::None, woken.now);
+            let began = cycles();
+            let (mut served, mut packets) = (0, 0);
+            while served < BUDGET {
+                let moment = clock.read();
+                if !self.obey(moment) {
+                    return;
+                }
+                let Some(slot) = self.ready.next() else { break };
+                let turn = self.run_once(slot, moment);
+                packets += turn;
+                served += turn.max(LEAST_TURN);
+            }
+            let cell = self.shared.worker_cell(self.index);
+            let spent = cycles().wrapping_sub(began);
+            cell.iterations.add(1);
+            cell.busy_iterations.add(u64::from(packets > 0));
+            if packets > 0 { &cell.busy_cycles } else { &cell.idle_cycles }.add(spent);
+            cell.sleeps.add(u64::from(wait == Wait::Asleep));
+            cell.lingers.add(u64::from(wait == Wait::Awake));
+            cell.busy_ns.add(clock.read().now.since(woken.now));
+        }
+    }
+
+    /// Waits for packets or commands, from `began` on.
+    fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
+        let is_anybody_ready = self.ready.look_now();
+        self.tend();
+        if is_anybody_ready || self.reclaim() {
+            return Wait::None;
+        }
+        let comes = self.linger(clock, began);
+        if !comes {
+            self.ready.sleep(self.looks_again());
+        }
+        self.linger.waited(clock.read().now.since(began));
+        if comes { Wait::Awake } else { Wait::Asleep }
+    }
+
+    /// Looks for somebody who is ready, for as long as that is likely to be worth it. Whether there is anybody.
+    fn linger(&mut self, clock: &mut Clock, began: Nanos) -> bool {
+        let window = self.linger.window(began);
+        let (mut waited, mut comes, mut goes_on) = (0, false, true);
+        while !comes && goes_on && waited < window {
+            comes = self.ready.look_now();
+            let now = clock.read().now;
+            let looked = std::mem::replace(&mut waited, now.since(began));
+            goes_on = self.linger.goes_on(waited - looked, now);
+        }
+        self.shared.worker_cell(self.index).linger_ns.add(waited);
+        comes
+    }
+}
