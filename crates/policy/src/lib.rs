@@ -1,8 +1,8 @@
 //! Pure decisions: state, time and an observation in, a decision out.
 //!
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
-//! much of the pool it may hold, which way its packets take, how long its turn is, how many frames lie ready for the
-//! kernel.
+//! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
+//! for the kernel.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -18,6 +18,7 @@ mod linger;
 mod nanos;
 mod pace;
 mod refill;
+mod run_list;
 mod threshold;
 mod turn;
 
@@ -29,5 +30,6 @@ pub use linger::Linger;
 pub use nanos::Nanos;
 pub use pace::{Pace, Served};
 pub use refill::{Poll, Refill, RefillRule};
+pub use run_list::RunList;
 pub use threshold::{Admission, Occupancy, Th, Threshold};
 pub use turn::{Piece, Standing, Turn};

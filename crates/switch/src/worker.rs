@@ -25,12 +25,12 @@ mod clock;
 mod command;
 mod complete;
 mod decide;
+mod doorbell;
 #[cfg(test)]
 mod equivalence;
 mod join;
 mod key;
 mod offer;
-mod ready;
 mod receive;
 mod reclaim;
 mod refill;
@@ -44,7 +44,7 @@ use std::sync::Arc;
 use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_control::rule::MAX_OUTPUTS;
-use forebay_policy::{Linger, Pace};
+use forebay_policy::{Linger, Pace, RunList};
 use forebay_pool::Burst;
 use forebay_xsk::Transmitter;
 
@@ -64,8 +64,8 @@ use below::Below;
 use classify::Classified;
 use clock::Moment;
 use decide::Verdict;
+use doorbell::Doorbell;
 use join::JointRun;
-use ready::Ready;
 use receive::Stretch;
 use repeat::{Found, Repeats};
 use rule::Asked;
@@ -87,7 +87,8 @@ pub(crate) struct Worker {
     shared_rings: Vec<Slot>,
     members: Vec<Option<Box<Member>>>,
     supplies: [Option<Box<Supply>>; COLLECTORS],
-    ready: Ready,
+    doorbell: Doorbell,
+    run_list: RunList,
     transmitter: Transmitter,
     burst: Burst,
     below: Vec<Below>,
@@ -118,7 +119,7 @@ impl Worker {
         cache: RulingCache,
         offers: Offers,
     ) -> Result<(Self, Commander), SwitchError> {
-        let (ready, commander) = Ready::new(slots)?;
+        let (doorbell, commander) = Doorbell::new()?;
         let worker = Self {
             index,
             topology: Cache::new(Arc::clone(&shared.topology)),
@@ -127,7 +128,8 @@ impl Worker {
             shared_rings: Vec::with_capacity(COLLECTORS),
             members: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             supplies: [const { None }; COLLECTORS],
-            ready,
+            doorbell,
+            run_list: RunList::new(slots),
             transmitter,
             burst: Burst::new(BUDGET),
             below: Vec::with_capacity(BUDGET),
@@ -168,7 +170,7 @@ impl Worker {
         self.refill(&mut channel, standing, now);
         channel.settle();
 
-        self.ready.served(slot, packets, standing);
+        self.run_list.served(slot.0, packets, standing);
         self.channels[slot.index()] = Some(channel);
         packets
     }

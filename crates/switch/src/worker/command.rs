@@ -82,11 +82,11 @@ impl Commander {
 impl Worker {
     /// Carries out what was asked. `false`: stop.
     pub(super) fn obey(&mut self, moment: Moment) -> bool {
-        if !self.ready.is_asked() {
+        if !self.doorbell.is_asked() {
             return true;
         }
-        self.ready.silence();
-        while let Ok(command) = self.ready.commands.try_recv() {
+        self.doorbell.silence();
+        while let Ok(command) = self.doorbell.commands.try_recv() {
             match command {
                 Command::AddMember(port, member) => self.members[usize::from(port.0)] = Some(member),
                 Command::RemoveMember(port, answer) => {
@@ -119,14 +119,14 @@ impl Worker {
     fn add_supply(&mut self, number: u8, supply: Box<Supply>) {
         if let Some(drain) = &supply.drain {
             // Without it, frames that were used up late come home with the next packet of any port.
-            let _ = self.ready.watch_drain(drain.queue.as_fd());
+            let _ = self.doorbell.watch_drain(drain.queue.as_fd());
         }
         self.supplies[usize::from(number)] = Some(supply);
     }
 
     fn remove_supply(&mut self, number: u8) {
         if let Some(drain) = self.supplies[usize::from(number)].take().and_then(|supply| supply.drain) {
-            self.ready.ignore(drain.queue.as_fd());
+            self.doorbell.ignore(drain.queue.as_fd());
         }
     }
 
@@ -136,12 +136,12 @@ impl Worker {
         }
         // The only failures are a bad descriptor and want of kernel memory; then the ring stays silent and fills,
         // which its counters show.
-        let _ = self.ready.watch(slot, channel.socket.as_fd());
+        let _ = self.doorbell.watch(slot, channel.socket.as_fd());
         if channel.feed == Feed::Shared {
             self.shared_rings.push(slot);
         }
         self.channels[slot.index()] = Some(channel);
-        self.ready.wake(slot);
+        self.run_list.wake(slot.0);
     }
 
     /// Packets in it go where they were going, or count as dropped if their port is gone.
@@ -153,7 +153,7 @@ impl Worker {
             self.run_once(slot, moment);
         }
         let channel = self.channels[slot.index()].take()?;
-        self.ready.ignore(channel.socket.as_fd());
+        self.doorbell.ignore(channel.socket.as_fd());
         channel.gauge.set(0);
         channel.settle();
         self.shared_rings.retain(|shared| *shared != slot);

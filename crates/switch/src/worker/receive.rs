@@ -37,7 +37,7 @@ impl Worker {
     /// Takes the next piece of the ring's turn.
     pub(super) fn receive(&mut self, channel: &mut Channel) -> Standing {
         channel.gauge.set(u64::from(channel.ring.occupancy()));
-        let piece = channel.turn.piece(self.ready.pace());
+        let piece = channel.turn.piece(self.run_list.pace());
         channel.ring.set_reads(Reads {
             below: if channel.is_marked { NEAREST_BELOW } else { 0 },
             bytes: if channel.reads_headers { HEADERS } else { 0 },

@@ -4,7 +4,7 @@ use forebay_kernel::cycles;
 use forebay_policy::Nanos;
 
 use super::clock::Clock;
-use super::{BUDGET, Worker};
+use super::{BUDGET, Slot, Worker};
 
 /// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
 /// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
@@ -37,7 +37,7 @@ impl Worker {
                 if !self.obey(moment) {
                     return;
                 }
-                let Some(slot) = self.ready.next() else { break };
+                let Some(slot) = self.next() else { break };
                 let turn = self.run_once(slot, moment);
                 packets += turn;
                 served += turn.max(LEAST_TURN);
@@ -53,16 +53,24 @@ impl Worker {
         }
     }
 
+    /// The ring whose turn it is.
+    fn next(&mut self) -> Option<Slot> {
+        if self.run_list.wants_look() {
+            self.doorbell.look_now(&mut self.run_list);
+        }
+        self.run_list.pop().map(Slot)
+    }
+
     /// Waits for packets or commands, from `began` on.
     fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
-        let is_anybody_ready = self.ready.look_now();
+        let is_anybody_ready = self.doorbell.look_now(&mut self.run_list);
         self.tend();
         if is_anybody_ready || self.reclaim() {
             return Wait::None;
         }
         let comes = self.linger(clock, began);
         if !comes {
-            self.ready.sleep(self.looks_again());
+            self.doorbell.sleep(self.looks_again(), &mut self.run_list);
         }
         self.linger.waited(clock.read().now.since(began));
         if comes { Wait::Awake } else { Wait::Asleep }
@@ -73,7 +81,7 @@ impl Worker {
         let window = self.linger.window(began);
         let (mut waited, mut comes, mut goes_on) = (0, false, true);
         while !comes && goes_on && waited < window {
-            comes = self.ready.look_now();
+            comes = self.doorbell.look_now(&mut self.run_list);
             let now = clock.read().now;
             let looked = std::mem::replace(&mut waited, now.since(began));
             goes_on = self.linger.goes_on(waited - looked, now);
