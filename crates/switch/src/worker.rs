@@ -18,7 +18,6 @@
 
 mod below;
 mod cache;
-mod channel;
 mod checksums;
 mod classify;
 mod clock;
@@ -37,6 +36,7 @@ mod refill;
 mod repeat;
 mod rule;
 mod run;
+mod source;
 mod transmit;
 
 use std::sync::Arc;
@@ -55,10 +55,10 @@ use crate::shared::Shared;
 use crate::topology::Topology;
 
 pub(crate) use cache::RulingCache;
-pub(crate) use channel::{COLLECTORS, Channel, Feed, Member, Slot, SuppliedBy, Supply};
 pub(crate) use command::{Command, Commander, Emptied};
 pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};
 pub(crate) use reclaim::Drain;
+pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Slot, SuppliedBy, Supply};
 
 use below::Below;
 use classify::Classified;
@@ -82,7 +82,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     topology: Cache<Arc<arc_swap::ArcSwap<Topology>>, Arc<Topology>>,
     layouts: Cache<Arc<arc_swap::ArcSwap<Layouts>>, Arc<Layouts>>,
-    channels: Vec<Option<Box<Channel>>>,
+    sources: Vec<Option<Box<ServedSource>>>,
     /// Those that all ports share.
     shared_rings: Vec<Slot>,
     members: Vec<Option<Box<Member>>>,
@@ -124,7 +124,7 @@ impl Worker {
             index,
             topology: Cache::new(Arc::clone(&shared.topology)),
             layouts: Cache::new(Arc::clone(&shared.layouts)),
-            channels: std::iter::repeat_with(|| None).take(slots).collect(),
+            sources: std::iter::repeat_with(|| None).take(slots).collect(),
             shared_rings: Vec::with_capacity(COLLECTORS),
             members: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             supplies: [const { None }; COLLECTORS],
@@ -152,26 +152,26 @@ impl Worker {
 
     /// One turn of one ring, or a piece of it: the data plane. Says how many packets it was.
     fn run_once(&mut self, slot: Slot, moment: Moment) -> usize {
-        let Some(mut channel) = self.channels[slot.index()].take() else { return 0 };
+        let Some(mut source) = self.sources[slot.index()].take() else { return 0 };
         let now = moment.now;
         let topology = Arc::clone(self.topology.load());
 
-        let standing = self.receive(&mut channel);
-        let arena = channel.ring.arena();
+        let standing = self.receive(&mut source);
+        let arena = source.ring.arena();
         self.find_repeats(&topology, now);
-        channel.reads_headers = self.classify(arena, &topology);
+        source.reads_headers = self.classify(arena, &topology);
         self.decide(arena, &topology, moment);
         if self.has_leaving() {
             self.complete_checksums(arena, &topology);
             self.transmit(arena, &topology);
         }
-        self.complete(&channel);
+        self.complete(&source);
         let packets = self.burst.len();
-        self.refill(&mut channel, standing, now);
-        channel.settle();
+        self.refill(&mut source, standing, now);
+        source.settle();
 
         self.run_list.served(slot.0, packets, standing);
-        self.channels[slot.index()] = Some(channel);
+        self.sources[slot.index()] = Some(source);
         packets
     }
 }

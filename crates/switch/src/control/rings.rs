@@ -15,7 +15,7 @@ use super::port::{self, Port, Ring};
 use super::{Control, attach};
 use crate::counters::RingGauge;
 use crate::generation::SupplyGauge;
-use crate::worker::{Channel, Command, Emptied, Feed, Member, QUANTUM_BYTES, SuppliedBy, Supply};
+use crate::worker::{Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, SuppliedBy, Supply};
 
 /// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
 const CLOSERS: usize = 32;
@@ -93,7 +93,7 @@ impl Control {
             None => (SuppliedBy::Collector(collector_of(bank)), None),
         };
         let is_calm = feed != Feed::Shared && self.generation()?.is_calm(bank);
-        let slot = self.workers[worker].serve(Channel {
+        let slot = self.workers[worker].serve(ServedSource {
             feed,
             supply,
             ring,

@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
 use crate::generation::Supplied;
-use crate::worker::{Channel, Command, Commander, Emptied, Slot, Worker};
+use crate::worker::{Command, Commander, Emptied, ServedSource, Slot, Worker};
 
 /// One worker thread.
 pub(crate) struct WorkerHandle {
@@ -43,13 +43,13 @@ impl WorkerHandle {
         self.commander.send(command);
     }
 
-    /// Has the worker serve `channel` under the slot that comes back.
-    pub(crate) fn serve(&mut self, channel: Channel) -> Slot {
+    /// Has the worker serve `source` under the slot that comes back.
+    pub(crate) fn serve(&mut self, source: ServedSource) -> Slot {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.next_slot += 1;
             Slot(self.next_slot - 1)
         });
-        self.send(Command::AddChannel(slot, Box::new(channel)));
+        self.send(Command::AddSource(slot, Box::new(source)));
         slot
     }
 

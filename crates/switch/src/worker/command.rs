@@ -11,7 +11,7 @@ use forebay_policy::Refill;
 use crate::capture::Tap;
 
 use super::clock::Moment;
-use super::{Channel, Feed, Member, Slot, SuppliedBy, Supply, Worker};
+use super::{Feed, Member, ServedSource, Slot, SuppliedBy, Supply, Worker};
 
 /// One request. Where there is an answer, it comes when the request is done.
 pub(crate) enum Command {
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Stop that, once all rings there are retired. What lies in the fill ring stays there.
     RemoveSupply(u8, Sender<()>),
     /// Serve this ring from now on.
-    AddChannel(Slot, Box<Channel>),
+    AddSource(Slot, Box<ServedSource>),
     /// Serve what lies in the ring and forget it; its own supply comes back. Nothing may deliver to it any more. `true`:
     /// its account is another ring's by now.
     Retire(Slot, bool, Sender<Emptied>),
@@ -103,7 +103,7 @@ impl Worker {
                     self.remove_supply(number);
                     let _ = answer.send(());
                 }
-                Command::AddChannel(slot, channel) => self.add(slot, channel),
+                Command::AddSource(slot, source) => self.add(slot, source),
                 Command::Retire(slot, replaced, answer) => {
                     let supply = self.retire(slot, replaced, moment);
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
@@ -130,41 +130,41 @@ impl Worker {
         }
     }
 
-    fn add(&mut self, slot: Slot, mut channel: Box<Channel>) {
-        if let SuppliedBy::Own(supply) = &mut channel.supply {
+    fn add(&mut self, slot: Slot, mut source: Box<ServedSource>) {
+        if let SuppliedBy::Own(supply) = &mut source.supply {
             supply.prime();
         }
         // The only failures are a bad descriptor and want of kernel memory; then the ring stays silent and fills,
         // which its counters show.
-        let _ = self.doorbell.watch(slot, channel.socket.as_fd());
-        if channel.feed == Feed::Shared {
+        let _ = self.doorbell.watch(slot, source.socket.as_fd());
+        if source.feed == Feed::Shared {
             self.shared_rings.push(slot);
         }
-        self.channels[slot.index()] = Some(channel);
+        self.sources[slot.index()] = Some(source);
         self.run_list.wake(slot.0);
     }
 
     /// Packets in it go where they were going, or count as dropped if their port is gone.
     fn retire(&mut self, slot: Slot, replaced: bool, moment: Moment) -> Option<Box<Supply>> {
-        if let (true, Some(channel)) = (replaced, &mut self.channels[slot.index()]) {
-            channel.account = None;
+        if let (true, Some(source)) = (replaced, &mut self.sources[slot.index()]) {
+            source.account = None;
         }
         while self.occupancy(slot) > 0 {
             self.run_once(slot, moment);
         }
-        let channel = self.channels[slot.index()].take()?;
-        self.doorbell.ignore(channel.socket.as_fd());
-        channel.gauge.set(0);
-        channel.settle();
+        let source = self.sources[slot.index()].take()?;
+        self.doorbell.ignore(source.socket.as_fd());
+        source.gauge.set(0);
+        source.settle();
         self.shared_rings.retain(|shared| *shared != slot);
-        match channel.supply {
+        match source.supply {
             SuppliedBy::Own(supply) => Some(supply),
             SuppliedBy::Collector(_) => None,
         }
     }
 
     fn occupancy(&self, slot: Slot) -> u32 {
-        self.channels[slot.index()].as_ref().map_or(0, |channel| channel.ring.occupancy())
+        self.sources[slot.index()].as_ref().map_or(0, |source| source.ring.occupancy())
     }
 
     /// Packets of the port may still lie in rings that ports share: those that are there now are served first.
@@ -188,8 +188,8 @@ impl Worker {
 
     /// For a ring whose account says more than it may hold: packets that were lost on the way wake nobody.
     fn audit(&self, slot: Slot) {
-        if let Some(channel) = &self.channels[slot.index()] {
-            channel.settle();
+        if let Some(source) = &self.sources[slot.index()] {
+            source.settle();
         }
     }
 }

@@ -4,12 +4,12 @@ use forebay_control::DropReason;
 
 use super::decide::Verdict;
 use super::receive::Stretch;
-use super::{Channel, Worker};
+use super::{ServedSource, Worker};
 
 impl Worker {
     /// Adds the turn to the counters of its ports, which workers keep even after a port left the topology.
-    pub(super) fn complete(&self, channel: &Channel) {
-        channel.gauge.set(u64::from(channel.ring.occupancy()));
+    pub(super) fn complete(&self, source: &ServedSource) {
+        source.gauge.set(u64::from(source.ring.occupancy()));
         self.shared.worker_cell(self.index).batch(self.burst.len());
         for stretch in &self.stretches {
             self.count(stretch);

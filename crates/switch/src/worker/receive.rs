@@ -8,7 +8,7 @@ use forebay_xsk::Reads;
 
 use super::below::Below;
 use super::repeat::Found;
-use super::{BUDGET, Channel, Feed, SuppliedBy, Worker};
+use super::{BUDGET, Feed, ServedSource, SuppliedBy, Worker};
 
 /// Bytes of a packet that are read in any case.
 const HEADERS: u16 = 64;
@@ -35,32 +35,32 @@ impl Stretch {
 
 impl Worker {
     /// Takes the next piece of the ring's turn.
-    pub(super) fn receive(&mut self, channel: &mut Channel) -> Standing {
-        channel.gauge.set(u64::from(channel.ring.occupancy()));
-        let piece = channel.turn.piece(self.run_list.pace());
-        channel.ring.set_reads(Reads {
-            below: if channel.is_marked { NEAREST_BELOW } else { 0 },
-            bytes: if channel.reads_headers { HEADERS } else { 0 },
+    pub(super) fn receive(&mut self, source: &mut ServedSource) -> Standing {
+        source.gauge.set(u64::from(source.ring.occupancy()));
+        let piece = source.turn.piece(self.run_list.pace());
+        source.ring.set_reads(Reads {
+            below: if source.is_marked { NEAREST_BELOW } else { 0 },
+            bytes: if source.reads_headers { HEADERS } else { 0 },
         });
-        channel.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
-        channel.ring.fetch_ahead(AHEAD);
+        source.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
+        source.ring.fetch_ahead(AHEAD);
         let bytes = self.burst.bytes_of(0..self.burst.len());
-        let more = channel.ring.occupancy() > 0;
-        let standing = channel.turn.served(self.burst.len() as u32, bytes, more);
-        if channel.is_calm && standing == Standing::Over {
+        let more = source.ring.occupancy() > 0;
+        let standing = source.turn.served(self.burst.len() as u32, bytes, more);
+        if source.is_calm && standing == Standing::Over {
             self.shared.attention.call();
         }
-        if let SuppliedBy::Own(supply) = &mut channel.supply {
+        if let SuppliedBy::Own(supply) = &mut source.supply {
             supply.fill.received(&self.burst);
         }
-        if channel.is_marked {
-            self.look_below(channel.ring.arena(), channel.feed == Feed::Shared);
+        if source.is_marked {
+            self.look_below(source.ring.arena(), source.feed == Feed::Shared);
         } else {
             self.below.clear();
             self.below.resize(self.burst.len(), Below::default());
         }
         self.stretches.clear();
-        match channel.feed {
+        match source.feed {
             Feed::Port(port) => {
                 self.stretches.push(Stretch::new(Some(port), 0..self.burst.len()));
             }

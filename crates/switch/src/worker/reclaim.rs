@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forebay_pool::{Burst, Segment};
 use forebay_xsk::{Destination, Queue, RxRing, TagEdit, Transmitter};
 
-use super::channel::Supply;
+use super::source::Supply;
 use super::{BUDGET, Worker};
 
 /// `DRAIN_ETHERTYPE`, bpf/forebay.h: IEEE 802's first ethertype for local experiments.

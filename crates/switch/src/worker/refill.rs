@@ -2,8 +2,8 @@
 
 use forebay_policy::{Nanos, Poll, Refill, Standing};
 
-use super::channel::{SuppliedBy, Supply};
-use super::{BUDGET, Channel, Worker};
+use super::source::{SuppliedBy, Supply};
+use super::{BUDGET, ServedSource, Worker};
 
 /// Frames that one call takes from the pool at most, besides those of the burst.
 const TOP_UP: u32 = BUDGET as u32;
@@ -11,8 +11,8 @@ const TOP_UP: u32 = BUDGET as u32;
 impl Worker {
     /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up
     /// from the pool.
-    pub(super) fn refill(&mut self, channel: &mut Channel, standing: Standing, now: Nanos) {
-        let supply = match &mut channel.supply {
+    pub(super) fn refill(&mut self, source: &mut ServedSource, standing: Standing, now: Nanos) {
+        let supply = match &mut source.supply {
             SuppliedBy::Collector(number) => {
                 let supply =
                     self.supplies[usize::from(*number)].as_deref_mut().expect("retired after its rings");
@@ -21,7 +21,7 @@ impl Worker {
             }
             SuppliedBy::Own(supply) => {
                 if standing != Standing::Interrupted {
-                    supply.observe(channel.turn.packets(), standing == Standing::Empty, now);
+                    supply.observe(source.turn.packets(), standing == Standing::Empty, now);
                 }
                 &mut **supply
             }

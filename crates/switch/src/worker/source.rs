@@ -58,7 +58,7 @@ pub(crate) enum SuppliedBy {
 }
 
 /// A ring that one worker serves.
-pub(crate) struct Channel {
+pub(crate) struct ServedSource {
     pub(crate) feed: Feed,
     pub(crate) supply: SuppliedBy,
     pub(crate) ring: RxRing,
@@ -75,7 +75,7 @@ pub(crate) struct Channel {
     pub(crate) reads_headers: bool,
 }
 
-impl Channel {
+impl ServedSource {
     /// What the ring does not hold any more may be taken again.
     pub(super) fn settle(&self) {
         if let Some(account) = &self.account {
