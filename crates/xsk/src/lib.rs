@@ -13,9 +13,10 @@
 //!                 └──────────┘                └───────────┘
 //! ```
 //!
-//! Unsafe code lives in `ring`, `mapping`, `sys`, `rings` and `transmit`; each block says why it is sound.
+//! Unsafe code lives in `heap`, `ring`, `mapping`, `sys`, `rings` and `transmit`; each block says why it is sound.
 
 mod error;
+mod heap;
 mod mapping;
 mod ring;
 mod rings;
@@ -24,6 +25,7 @@ mod sys;
 mod transmit;
 
 pub use error::XskError;
+pub use heap::{HeapQueue, HeapSocket, Undelivered};
 pub use rings::{CompletionRing, FillRing, Reads, RxRing, TxRing};
 pub use socket::{Closed, PortSocket, Queue, QueueOptions, QueueRings, Statistics};
 pub use transmit::{Departures, Destination, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError};

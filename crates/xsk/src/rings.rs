@@ -10,7 +10,7 @@ use crate::socket::{Closed, QueueId};
 use crate::sys;
 
 /// `XDP_PKT_CONTD`, include/uapi/linux/if_xdp.h: the packet goes on in the next descriptor.
-const CONTINUED: u32 = 1;
+pub(crate) const CONTINUED: u32 = 1;
 
 /// Free frames for the kernel to receive into. One for each (netdev, queue); one thread posts.
 pub struct FillRing {

@@ -1,50 +1,11 @@
 //! Rings over ordinary memory against a queue as oracle, with cursors that start just before they wrap.
 
-use std::cell::UnsafeCell;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::*;
-
-/// What the kernel would map, on the heap.
-pub(crate) struct HeapRing<T> {
-    producer: AtomicU32,
-    consumer: AtomicU32,
-    flags: AtomicU32,
-    entries: Box<[UnsafeCell<T>]>,
-}
-
-// SAFETY: the two ends keep apart by the ring's own protocol, which is what the tests check.
-unsafe impl<T: Send> Sync for HeapRing<T> {}
-
-impl<T: Copy + Default + Send + 'static> HeapRing<T> {
-    pub(crate) fn new(size: u32, start: u32) -> Arc<Self> {
-        Arc::new(Self {
-            producer: start.into(),
-            consumer: start.into(),
-            flags: 0.into(),
-            entries: (0..size).map(|_| UnsafeCell::new(T::default())).collect(),
-        })
-    }
-
-    pub(crate) fn memory(self: &Arc<Self>) -> RingMemory<T> {
-        let entries = self.entries.as_ptr().cast::<T>().cast_mut();
-        RingMemory {
-            producer: NonNull::from(&self.producer),
-            consumer: NonNull::from(&self.consumer),
-            flags: NonNull::from(&self.flags),
-            entries: NonNull::new(entries).expect("a box is not null"),
-            size: self.entries.len() as u32,
-            _owner: Box::new(Arc::clone(self)),
-        }
-    }
-
-    pub(crate) fn ends(self: &Arc<Self>) -> (Producer<T>, Consumer<T>) {
-        (Producer::new(self.memory()), Consumer::new(self.memory()))
-    }
-}
+use crate::heap::HeapRing;
 
 fn start() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), Just(u32::MAX), (u32::MAX - 20)..u32::MAX, any::<u32>()]
@@ -60,7 +21,7 @@ proptest! {
         steps in prop::collection::vec((0..5u8, 1..40u32), 1..60),
     ) {
         let size = 1 << order;
-        let ring = HeapRing::<u64>::new(size, start);
+        let ring = HeapRing::<u64>::new(size, start, 0);
         let (mut producer, mut consumer) = ring.ends();
         let (mut written, mut visible, mut unreleased) = (VecDeque::new(), VecDeque::new(), 0u32);
         let mut value = 0u64;
@@ -92,7 +53,7 @@ proptest! {
 #[test]
 fn two_threads_pass_every_value_once_and_in_order() {
     let count: u64 = if cfg!(miri) { 300 } else { 100_000 };
-    let (mut producer, mut consumer) = HeapRing::<u64>::new(8, u32::MAX - 5).ends();
+    let (mut producer, mut consumer) = HeapRing::<u64>::new(8, u32::MAX - 5, 0).ends();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for value in 0..count {
@@ -117,7 +78,7 @@ fn two_threads_pass_every_value_once_and_in_order() {
 
 #[test]
 fn a_cursor_that_ran_away_is_believed_for_one_ring_only() {
-    let ring = HeapRing::<u64>::new(8, 0);
+    let ring = HeapRing::<u64>::new(8, 0, 0);
     let (producer, consumer) = ring.ends();
     ring.producer.store(1000, Ordering::Release);
     assert_eq!(consumer.occupancy(), 8);

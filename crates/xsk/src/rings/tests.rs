@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use forebay_pool::FrameSize;
 
 use super::*;
-use crate::ring::tests::HeapRing;
+use crate::heap::HeapRing;
 use crate::socket::QueueId;
 
 const FRAMES: u32 = 8;
@@ -16,33 +16,13 @@ fn arena() -> (Arc<Arena>, Vec<Frame>) {
     (Arc::new(arena), frames)
 }
 
-/// `libc::xdp_desc` has no `Default`; the heap ring wants one.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Descriptor(libc::xdp_desc);
-
-impl Default for Descriptor {
-    fn default() -> Self {
-        Self(libc::xdp_desc { addr: 0, len: 0, options: 0 })
-    }
+fn rx(arena: &Arc<Arena>) -> (Producer<libc::xdp_desc>, RxRing) {
+    let (kernel, ours) = HeapRing::new(8, u32::MAX - 3, descriptor(0, 0, 0)).ends();
+    (kernel, RxRing::new(ours, Arc::clone(arena)))
 }
 
-fn rx(arena: &Arc<Arena>) -> (Producer<Descriptor>, RxRing) {
-    let ring = HeapRing::<Descriptor>::new(8, u32::MAX - 3);
-    let memory = ring.memory();
-    let ours = crate::ring::RingMemory {
-        producer: memory.producer,
-        consumer: memory.consumer,
-        flags: memory.flags,
-        entries: memory.entries.cast(),
-        size: memory.size,
-        _owner: memory._owner,
-    };
-    (Producer::new(ring.memory()), RxRing::new(Consumer::new(ours), Arc::clone(arena)))
-}
-
-fn descriptor(frame: u64, len: u32, options: u32) -> Descriptor {
-    Descriptor(libc::xdp_desc { addr: frame * 2048 + 256, len, options })
+fn descriptor(frame: u64, len: u32, options: u32) -> libc::xdp_desc {
+    libc::xdp_desc { addr: frame * 2048 + 256, len, options }
 }
 
 /// A ring in which five packets of 60 bytes wait.
@@ -59,7 +39,7 @@ fn with_five_packets() -> RxRing {
 #[test]
 fn a_posted_frame_comes_back_as_a_packet() {
     let (arena, mut frames) = arena();
-    let ring = HeapRing::<u64>::new(4, u32::MAX);
+    let ring = HeapRing::<u64>::new(4, u32::MAX, 0);
     let (producer, mut kernel_fill) = ring.ends();
     let mut fill = FillRing::new(producer, Arc::clone(&arena), QueueId::next());
     let (mut kernel_rx, mut rx) = rx(&arena);
@@ -80,7 +60,7 @@ fn a_posted_frame_comes_back_as_a_packet() {
 #[test]
 fn a_full_fill_ring_returns_the_frame() {
     let (arena, frames) = arena();
-    let ring = HeapRing::<u64>::new(4, u32::MAX - 1);
+    let ring = HeapRing::<u64>::new(4, u32::MAX - 1, 0);
     let mut fill = FillRing::new(ring.ends().0, arena, QueueId::next());
     let refused: Vec<_> = frames.into_iter().filter_map(|frame| fill.post(frame).err()).collect();
     assert_eq!(refused.len(), 4);
