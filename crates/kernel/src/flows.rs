@@ -489,5 +489,6 @@ fn write(flow: &Flow, change: impl FnOnce(&Flow)) {
     flow.version.store(version.wrapping_add(1), Release);
 }
 
+mod detached;
 #[cfg(test)]
 mod tests;

@@ -37,9 +37,8 @@ impl Secret {
     }
 }
 
-#[cfg(test)]
 impl Secret {
-    /// The same for the same number.
+    /// The same for the same number: for tests, and for tables that no stranger's packet reaches.
     pub(crate) fn seeded(seed: u64) -> Self {
         let word = |index: u64| {
             let mixed = (seed << 8 | index).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -3,15 +3,7 @@ use std::collections::HashMap;
 use super::*;
 
 fn table(max_flows: u32) -> FlowTable {
-    let shape = FlowShape::new(max_flows, 2);
-    FlowTable {
-        flows: Mapped::anonymous(shape.places() as usize).expect("memory"),
-        counts: Mapped::anonymous(shape.counts() as usize).expect("memory"),
-        checked: Mapped::anonymous(shape.places() as usize).expect("memory"),
-        shape,
-        secret: Secret::seeded(1),
-        left: Vec::new(),
-    }
+    FlowTable::detached(max_flows, 1).expect("memory")
 }
 
 fn verdict() -> FlowVerdict {
