@@ -43,8 +43,8 @@ use crate::SwitchError;
 use crate::fdb::Limits;
 use crate::flows::{FlowBook, FlowKeeper, FlowLimits};
 use crate::generation::Generation;
+use crate::publication::Publication;
 use crate::shared::Shared;
-use crate::topology::Topology;
 
 pub(crate) use handover::Saved;
 pub(crate) use housekeeper::Housekeeper;
@@ -93,15 +93,11 @@ pub(crate) struct Control {
     flows: Arc<Mutex<FlowBook>>,
     /// `None` once the switch has stopped.
     flow_keeper: Option<FlowKeeper>,
-    offload: Offload,
     /// Packets may skip the switch's end of a veth.
     redirects_to_peers: bool,
-    /// Odd while the kernel follows flows.
-    switch_generation: u64,
+    publication: Publication,
     /// The file for whoever takes over.
     saved_in: Option<PathBuf>,
-    /// What an earlier process left is taken up: nothing has changed.
-    is_adopting: bool,
     /// What is attached stays when the process ends.
     left: bool,
     rules: Rules,
@@ -120,7 +116,7 @@ impl Control {
         flows: Flows,
     ) -> Result<Self, SwitchError> {
         let workers_count = workers.len();
-        let generation_of_switch = shared.generations.of_switch();
+        let publication = Publication::new(Arc::clone(&shared));
         let mut control = Self {
             shared,
             netns,
@@ -142,11 +138,9 @@ impl Control {
             occupancy: None,
             flows: flows.book,
             flow_keeper: Some(flows.keeper),
-            offload: if generation_of_switch & 1 == 1 { Offload::On } else { Offload::Off },
             redirects_to_peers: config.flows.redirect_peer,
-            switch_generation: generation_of_switch.max(2),
+            publication,
             saved_in: None,
-            is_adopting: false,
             left: false,
             rules: Rules::new(datapath.class_table()?),
             workers_cleared: WorkersShow::default(),
@@ -163,18 +157,7 @@ impl Control {
 
     /// Shows workers the ports as they are now. Flows that relied on what has changed are void when this returns.
     fn publish(&self) {
-        let generations = &self.shared.generations;
-        let mut topology = Topology::new(self.ports.values().map(Port::entry));
-        let mut changed = topology.succeed(&self.shared.topology.load(), generations);
-        if self.is_adopting {
-            topology.keep(generations);
-            changed.clear();
-        }
-        topology.set_rules(Arc::clone(&self.rules.set), self.switch_generation);
-        topology.set_flows(self.offload == Offload::On, self.rules.last_mark_before);
-        self.shared.topology.store(Arc::new(topology));
-        changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
-        generations.set_switch(self.switch_generation);
+        self.publication.publish(self.ports.values().map(Port::entry));
     }
 
     fn generation(&self) -> Result<&Generation, ApiError> {

@@ -57,6 +57,11 @@ impl SupplyGauge {
         self.level.load(Ordering::Relaxed).into()
     }
 
+    /// A view of how many free frames the magazine holds.
+    pub(crate) fn level(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.level)
+    }
+
     /// Frames posted.
     pub(crate) fn posted(&self) -> u64 {
         self.posted.get()

@@ -170,7 +170,8 @@ fn start_workers(
     for (index, offers) in offers.enumerate() {
         let transmitter = open_transmitter(datapath, index as u32)?;
         let cache = RulingCache::new(seed());
-        let (worker, commander) = Worker::new(index, Arc::clone(shared), slots, transmitter, cache, offers)?;
+        let (worker, commander) =
+            Worker::new(index, Arc::clone(shared), slots, Some(transmitter), cache, offers)?;
         let cpu = config.switch.cpus.get(index).copied();
         let handle = WorkerHandle::spawn(index, cpu, worker, commander)?;
         handles.push(handle);

@@ -7,6 +7,7 @@ use forebay_control::vlan::VlanMode;
 use forebay_kernel::Generations;
 
 use crate::counters::{LatencyCells, PortCells};
+use crate::output::Output;
 use crate::rules::RuleSet;
 use crate::vlan::PortVlans;
 
@@ -14,8 +15,8 @@ use crate::vlan::PortVlans;
 #[derive(Clone, Debug)]
 pub(crate) struct PortEntry {
     pub(crate) id: PortId,
-    /// Where to send; `None` while the netdev is down or gone.
-    pub(crate) ifindex: Option<u32>,
+    /// Where its packets leave; `None` while the netdev is down or gone.
+    pub(crate) output: Option<Output>,
     pub(crate) mode: VlanMode,
     pub(crate) vlans: PortVlans,
     pub(crate) isolated: bool,
@@ -45,7 +46,7 @@ pub(crate) struct PortEntry {
 impl PortEntry {
     /// Whether packets from and to this port are decided about as with `other`.
     fn decides_like(&self, other: &PortEntry) -> bool {
-        self.ifindex == other.ifindex
+        self.output == other.output
             && self.mode == other.mode
             && self.isolated == other.isolated
             && self.mtu == other.mtu
@@ -57,7 +58,7 @@ impl PortEntry {
 
     /// Whether the kernel can carry packets of this port to `output` by itself.
     pub(crate) fn reaches(&self, output: &PortEntry) -> bool {
-        output.ifindex.is_some() && (!self.is_xdp || output.takes_frames)
+        output.output.is_some() && (!self.is_xdp || output.takes_frames)
     }
 }
 
@@ -211,7 +212,7 @@ impl Topology {
     }
 
     fn list(&self, belongs: impl Fn(&PortEntry) -> bool) -> Box<[PortId]> {
-        self.ports().filter(|port| port.ifindex.is_some() && belongs(port)).map(|port| port.id).collect()
+        self.ports().filter(|port| port.output.is_some() && belongs(port)).map(|port| port.id).collect()
     }
 }
 
@@ -225,13 +226,15 @@ fn named_vlans(mode: &VlanMode) -> Vec<u16> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use forebay_control::IfIndex;
+
     use super::*;
 
     pub(crate) fn entry(id: u16, mode: &str) -> PortEntry {
         let mode: VlanMode = mode.parse().expect("a VLAN mode");
         PortEntry {
             id: PortId(id),
-            ifindex: Some(100 + u32::from(id)),
+            output: Some(Output::Netdev(IfIndex(100 + u32::from(id)))),
             vlans: PortVlans::new(&mode),
             mode,
             isolated: false,
@@ -270,7 +273,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_port_whose_netdev_is_gone_gets_no_flood() {
-        let gone = PortEntry { ifindex: None, ..entry(1, "all") };
+        let gone = PortEntry { output: None, ..entry(1, "all") };
         let topology = Topology::new([entry(0, "all"), gone]);
         assert_eq!(members(&topology, 0), [0]);
         assert!(topology.port(PortId(1)).is_some(), "but it is still known");

@@ -27,9 +27,12 @@ mod decide;
 mod doorbell;
 #[cfg(test)]
 mod equivalence;
+mod exchange;
 mod join;
 mod key;
+mod memory;
 mod offer;
+mod parcel;
 mod receive;
 mod reclaim;
 mod refill;
@@ -37,6 +40,7 @@ mod repeat;
 mod rule;
 mod run;
 mod source;
+mod step;
 mod transmit;
 
 use std::sync::Arc;
@@ -45,7 +49,7 @@ use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_control::rule::MAX_OUTPUTS;
 use forebay_policy::{Linger, Pace, RunList};
-use forebay_pool::Burst;
+use forebay_pool::{Burst, MAX_SEGMENTS_PER_PACKET};
 use forebay_xsk::Transmitter;
 
 use crate::SwitchError;
@@ -55,17 +59,22 @@ use crate::shared::Shared;
 use crate::topology::Topology;
 
 pub(crate) use cache::RulingCache;
+pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied};
+pub(crate) use exchange::Exchange;
+pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};
 pub(crate) use reclaim::Drain;
-pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Slot, SuppliedBy, Supply};
+pub(crate) use source::{
+    COLLECTORS, Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
+};
 
 use below::Below;
 use classify::Classified;
-use clock::Moment;
 use decide::Verdict;
 use doorbell::Doorbell;
 use join::JointRun;
+use parcel::Parcel;
 use receive::Stretch;
 use repeat::{Found, Repeats};
 use rule::Asked;
@@ -89,7 +98,14 @@ pub(crate) struct Worker {
     supplies: [Option<Box<Supply>>; COLLECTORS],
     doorbell: Doorbell,
     run_list: RunList,
-    transmitter: Transmitter,
+    /// `None` in a worker all of whose outputs are in memory.
+    transmitter: Option<Transmitter>,
+    /// Outputs that this worker owns, by port.
+    outlets: Vec<Option<Box<MemoryOutput>>>,
+    /// Where packets go for outputs that another worker owns.
+    exchange: Option<Exchange>,
+    /// Frames of the packet that another worker handed over.
+    handed: Vec<Parcel>,
     burst: Burst,
     below: Vec<Below>,
     stretches: Vec<Stretch>,
@@ -115,7 +131,7 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         slots: usize,
-        transmitter: Transmitter,
+        transmitter: Option<Transmitter>,
         cache: RulingCache,
         offers: Offers,
     ) -> Result<(Self, Commander), SwitchError> {
@@ -131,6 +147,9 @@ impl Worker {
             doorbell,
             run_list: RunList::new(slots),
             transmitter,
+            outlets: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
+            exchange: None,
+            handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(BUDGET),
             below: Vec::with_capacity(BUDGET),
             stretches: Vec::with_capacity(BUDGET),
@@ -152,26 +171,28 @@ impl Worker {
 
     /// One turn of one ring, or a piece of it: the data plane. Says how many packets it was.
     fn run_once(&mut self, slot: Slot, moment: Moment) -> usize {
-        let Some(mut source) = self.sources[slot.index()].take() else { return 0 };
+        let Some(mut served) = self.sources[slot.index()].take() else { return 0 };
         let now = moment.now;
         let topology = Arc::clone(self.topology.load());
 
-        let standing = self.receive(&mut source);
-        let arena = source.ring.arena();
+        let standing = self.receive(&mut served);
+        let arena = Arc::clone(served.source.arena());
+        let arena = &*arena;
         self.find_repeats(&topology, now);
-        source.reads_headers = self.classify(arena, &topology);
+        let reads_headers = self.classify(arena, &topology);
+        served.source.set_reads_headers(reads_headers);
         self.decide(arena, &topology, moment);
         if self.has_leaving() {
             self.complete_checksums(arena, &topology);
             self.transmit(arena, &topology);
         }
-        self.complete(&source);
+        self.complete(&served);
         let packets = self.burst.len();
-        self.refill(&mut source, standing, now);
-        source.settle();
+        self.refill(&mut served, standing, now);
+        served.settle();
 
         self.run_list.served(slot.0, packets, standing);
-        self.sources[slot.index()] = Some(source);
+        self.sources[slot.index()] = Some(served);
         packets
     }
 }

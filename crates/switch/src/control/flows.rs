@@ -38,7 +38,7 @@ impl Control {
         let book = self.flow_book();
         let totals = book.totals();
         FlowTable {
-            offload: self.offload,
+            offload: self.offload(),
             entries: book.len(),
             max_entries: book.limits().max_entries,
             bytes: book.bytes(),
@@ -112,7 +112,7 @@ impl Control {
             vlan: key.tag().and_then(Vid::new),
             src_mac: MacAddr(mac::to_bytes(key.src())),
             dst_mac: MacAddr(mac::to_bytes(key.dst())),
-            deeper: offer.deeper.map(|(class, _)| self.rules.set.describe(class)),
+            deeper: offer.deeper.map(|(class, _)| self.publication.rules().describe(class)),
             action,
             tag: TagAction::Keep,
             runs: FlowRuns::User,
@@ -127,11 +127,11 @@ impl Control {
 
     /// Has the kernel follow flows, or not; those there are go.
     pub(super) fn set_offload(&mut self, offload: Offload) {
-        if offload == self.offload {
+        if offload == self.offload() {
             return;
         }
-        self.offload = offload;
-        self.void_flows();
+        self.publication.set_carries_flows(offload == Offload::On);
+        self.publication.void_flows(self.is_of_use());
         self.publish();
         self.flow_book().flush();
         tracing::info!(%offload, "the fast path was switched");
@@ -139,20 +139,20 @@ impl Control {
 
     /// Has the kernel look flows up while that is of use; what it knew is void then, or if it was not so before.
     pub(super) fn look_up_flows_if_useful(&mut self) {
-        if self.is_of_use() != (self.switch_generation & 1 == 1) {
-            self.void_flows();
+        let is_of_use = self.is_of_use();
+        if is_of_use != self.publication.looks_up_flows() {
+            self.publication.void_flows(is_of_use);
         }
     }
 
     /// To be followed, or to tell user space.
     pub(super) fn is_of_use(&self) -> bool {
-        self.offload == Offload::On || self.ports.values().any(Port::is_told)
+        self.publication.carries_flows() || self.ports.values().any(Port::is_told)
     }
 
-    /// With the next [`Control::publish`]. The generation is odd while flows are looked up.
-    fn void_flows(&mut self) {
-        let is_odd = self.switch_generation & 1 == 1;
-        self.switch_generation += if is_odd == self.is_of_use() { 2 } else { 1 };
+    /// Whether the kernel follows flows.
+    pub(super) fn offload(&self) -> Offload {
+        if self.publication.carries_flows() { Offload::On } else { Offload::Off }
     }
 
     pub(super) fn set_flow_limits(&self, limits: FlowLimits) {

@@ -72,7 +72,7 @@ struct Seen {
 impl Seen {
     fn of(entry: &PortEntry) -> Option<Self> {
         let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
-        Some(Self { ifindex: entry.ifindex?, mtu, is_xdp, takes_frames, peer })
+        Some(Self { ifindex: entry.output?.ifindex().0, mtu, is_xdp, takes_frames, peer })
     }
 }
 
@@ -173,7 +173,7 @@ impl Control {
         self.next_id = saved.next_port % self.max_ports;
         self.retired.base = saved.retired;
         // Until all is as it was, nothing counts as changed.
-        self.is_adopting = true;
+        self.publication.set_adopting(true);
         let ports = saved.ports.iter().map(|port| (port.id, port.spec.clone())).collect();
         self.adopt_ports(ports);
         for station in &saved.stations {
@@ -190,7 +190,7 @@ impl Control {
                 self.ask_again(spec.port_name(), asked);
             }
         }
-        self.is_adopting = false;
+        self.publication.set_adopting(false);
         self.change_what_is_other(&saved.ports);
         self.adopt_rules(saved.next_rule, saved.rules);
         self.publish();

@@ -15,6 +15,7 @@ use super::rxq::Rxq;
 use super::share::Share;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::generation::{Stock, SupplyGauge};
+use crate::output::Output;
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
 use crate::worker::Slot;
@@ -97,7 +98,7 @@ impl Port {
         let usable = matches!(self.state, PortState::Up | PortState::NetdevRenamed);
         PortEntry {
             id: self.id,
-            ifindex: netdev.filter(|_| usable).map(|netdev| netdev.ifindex),
+            output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(IfIndex(netdev.ifindex))),
             mode: self.spec.vlan.clone(),
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,

@@ -15,7 +15,9 @@ use super::port::{self, Port, Ring};
 use super::{Control, attach};
 use crate::counters::RingGauge;
 use crate::generation::SupplyGauge;
-use crate::worker::{Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, SuppliedBy, Supply};
+use crate::worker::{
+    Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, Source, SuppliedBy, Supply, XskSource,
+};
 
 /// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
 const CLOSERS: usize = 32;
@@ -95,15 +97,17 @@ impl Control {
         let is_calm = feed != Feed::Shared && self.generation()?.is_calm(bank);
         let slot = self.workers[worker].serve(ServedSource {
             feed,
-            supply,
-            ring,
-            socket: Arc::clone(&socket),
+            source: Source::Xsk(XskSource {
+                ring,
+                socket: Some(Arc::clone(&socket)),
+                supply,
+                is_marked,
+                reads_headers: true,
+            }),
             gauge: Arc::clone(&gauge),
             account: Some(account.clone()),
             turn: Turn::new(QUANTUM_BYTES),
             is_calm,
-            reads_headers: true,
-            is_marked,
         });
         let taken = account.taken();
         Ok(Ring { worker, slot, bank, depth, socket, gauge, account, taken, supply: gauge_of_supply })

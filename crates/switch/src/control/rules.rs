@@ -19,10 +19,6 @@ use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
 pub(super) struct Rules {
     rules: BTreeMap<u64, Rule>,
     next_id: u64,
-    /// The active ones, as workers are shown them.
-    pub(super) set: Arc<RuleSet>,
-    /// Flows' marks that were given under those before.
-    pub(super) last_mark_before: u32,
     classes: ClassTable,
 }
 
@@ -51,7 +47,7 @@ enum RulesError {
 
 impl Rules {
     pub(super) fn new(classes: ClassTable) -> Self {
-        Self { rules: BTreeMap::new(), next_id: 1, set: Arc::default(), last_mark_before: 0, classes }
+        Self { rules: BTreeMap::new(), next_id: 1, classes }
     }
 
     pub(super) fn next_id(&self) -> u64 {
@@ -202,18 +198,12 @@ impl Control {
     /// Shows workers and kernel the rules as they are now. When this returns, what was decided before is void.
     fn change_rules(&mut self) -> Result<(), RulesError> {
         let set = self.rules.active()?;
-        // Even: while the classes change, no flow is followed.
-        let quiet = self.switch_generation + 2 - (self.switch_generation & 1);
-        self.shared.generations.set_switch(quiet);
-        self.switch_generation = quiet;
+        self.publication.suspend_flows();
         // No flow that was decided before can come into the table from here on.
         let last_mark = self.flow_book().last_mark();
-        self.rules.last_mark_before = last_mark;
         let entered = self.rules.classes.set(set.classes());
-        self.rules.set = Arc::new(set);
-        if self.is_of_use() && entered.is_ok() {
-            self.switch_generation += 1;
-        }
+        let looks_up = self.is_of_use() && entered.is_ok();
+        self.publication.set_rules(Arc::new(set), last_mark, looks_up);
         self.publish();
         Ok(entered?)
     }

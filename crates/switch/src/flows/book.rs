@@ -143,6 +143,11 @@ impl FlowBook {
         self.table.bytes()
     }
 
+    /// The table, for a stand-in of the kernel programs.
+    pub(crate) fn table(&self) -> &FlowTable {
+        &self.table
+    }
+
     /// Takes what a worker tells.
     pub(crate) fn take(&mut self, offer: Offer, now: Nanos) {
         match offer.repeat {

@@ -19,7 +19,7 @@ use crate::layouts::KnownLayout;
 
 /// One packet's.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Below {
+pub(crate) struct Below {
     /// Where all ports share the ring. `None`: there is no mark where the layout says, which only a broken program would do.
     pub(super) port: Option<PortId>,
     pub(super) hints: Values,

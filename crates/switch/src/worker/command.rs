@@ -11,7 +11,9 @@ use forebay_policy::Refill;
 use crate::capture::Tap;
 
 use super::clock::Moment;
-use super::{Feed, Member, ServedSource, Slot, SuppliedBy, Supply, Worker};
+use super::exchange::Exchange;
+use super::memory::MemoryOutput;
+use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
 /// One request. Where there is an answer, it comes when the request is done.
 pub(crate) enum Command {
@@ -21,6 +23,12 @@ pub(crate) enum Command {
     RemoveMember(PortId, Sender<()>),
     /// Copy the port's packets from now on.
     SetTap(PortId, Box<Tap>),
+    /// Fill this output from now on.
+    AddOutlet(PortId, Box<MemoryOutput>),
+    /// Pass on what other workers have handed over for this output, and forget it. They know the port no more.
+    RemoveOutlet(PortId, Sender<()>),
+    /// Exchange packets with other workers from now on.
+    SetExchange(Box<Exchange>),
     /// Post frames to a collector's queue from now on.
     AddSupply(u8, Box<Supply>),
     /// Stop that, once all rings there are retired. What lies in the fill ring stays there.
@@ -81,7 +89,7 @@ impl Commander {
 
 impl Worker {
     /// Carries out what was asked. `false`: stop.
-    pub(super) fn obey(&mut self, moment: Moment) -> bool {
+    pub(crate) fn obey(&mut self, moment: Moment) -> bool {
         if !self.doorbell.is_asked() {
             return true;
         }
@@ -98,12 +106,18 @@ impl Worker {
                         member.tap = Some(tap);
                     }
                 }
+                Command::AddOutlet(port, outlet) => self.outlets[usize::from(port.0)] = Some(outlet),
+                Command::RemoveOutlet(port, answer) => {
+                    self.remove_outlet(port);
+                    let _ = answer.send(());
+                }
+                Command::SetExchange(exchange) => self.set_exchange(*exchange),
                 Command::AddSupply(number, supply) => self.add_supply(number, supply),
                 Command::RemoveSupply(number, answer) => {
                     self.remove_supply(number);
                     let _ = answer.send(());
                 }
-                Command::AddSource(slot, source) => self.add(slot, source),
+                Command::AddSource(slot, served) => self.add(slot, served),
                 Command::Retire(slot, replaced, answer) => {
                     let supply = self.retire(slot, replaced, moment);
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
@@ -114,6 +128,18 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// What was handed over for the port must not wait for another one with its id.
+    fn remove_outlet(&mut self, port: PortId) {
+        while self.deliver_handed() > 0 {}
+        self.outlets[usize::from(port.0)] = None;
+    }
+
+    fn set_exchange(&mut self, exchange: Exchange) {
+        // Without it, what others hand over waits for this worker's next turn.
+        let _ = self.doorbell.watch_exchange(exchange.as_fd());
+        self.exchange = Some(exchange);
     }
 
     fn add_supply(&mut self, number: u8, supply: Box<Supply>) {
@@ -130,41 +156,45 @@ impl Worker {
         }
     }
 
-    fn add(&mut self, slot: Slot, mut source: Box<ServedSource>) {
-        if let SuppliedBy::Own(supply) = &mut source.supply {
+    fn add(&mut self, slot: Slot, mut served: Box<ServedSource>) {
+        if let Some(supply) = served.source.own_supply() {
             supply.prime();
         }
         // The only failures are a bad descriptor and want of kernel memory; then the ring stays silent and fills,
         // which its counters show.
-        let _ = self.doorbell.watch(slot, source.socket.as_fd());
-        if source.feed == Feed::Shared {
+        if let Some(socket) = served.source.socket() {
+            let _ = self.doorbell.watch(slot, socket);
+        }
+        if served.feed == Feed::Shared {
             self.shared_rings.push(slot);
         }
-        self.sources[slot.index()] = Some(source);
+        self.sources[slot.index()] = Some(served);
         self.run_list.wake(slot.0);
     }
 
     /// Packets in it go where they were going, or count as dropped if their port is gone.
     fn retire(&mut self, slot: Slot, replaced: bool, moment: Moment) -> Option<Box<Supply>> {
-        if let (true, Some(source)) = (replaced, &mut self.sources[slot.index()]) {
-            source.account = None;
+        if let (true, Some(served)) = (replaced, &mut self.sources[slot.index()]) {
+            served.account = None;
         }
         while self.occupancy(slot) > 0 {
             self.run_once(slot, moment);
         }
-        let source = self.sources[slot.index()].take()?;
-        self.doorbell.ignore(source.socket.as_fd());
-        source.gauge.set(0);
-        source.settle();
+        let served = self.sources[slot.index()].take()?;
+        if let Some(socket) = served.source.socket() {
+            self.doorbell.ignore(socket);
+        }
+        served.gauge.set(0);
+        served.settle();
         self.shared_rings.retain(|shared| *shared != slot);
-        match source.supply {
-            SuppliedBy::Own(supply) => Some(supply),
-            SuppliedBy::Collector(_) => None,
+        match served.source {
+            Source::Xsk(XskSource { supply: SuppliedBy::Own(supply), .. }) => Some(supply),
+            Source::Xsk(_) | Source::Memory(_) => None,
         }
     }
 
     fn occupancy(&self, slot: Slot) -> u32 {
-        self.sources[slot.index()].as_ref().map_or(0, |source| source.ring.occupancy())
+        self.sources[slot.index()].as_ref().map_or(0, |served| served.source.occupancy())
     }
 
     /// Packets of the port may still lie in rings that ports share: those that are there now are served first.
@@ -188,8 +218,8 @@ impl Worker {
 
     /// For a ring whose account says more than it may hold: packets that were lost on the way wake nobody.
     fn audit(&self, slot: Slot) {
-        if let Some(source) = &self.sources[slot.index()] {
-            source.settle();
+        if let Some(served) = &self.sources[slot.index()] {
+            served.settle();
         }
     }
 }

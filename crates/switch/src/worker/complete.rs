@@ -8,8 +8,8 @@ use super::{ServedSource, Worker};
 
 impl Worker {
     /// Adds the turn to the counters of its ports, which workers keep even after a port left the topology.
-    pub(super) fn complete(&self, source: &ServedSource) {
-        source.gauge.set(u64::from(source.ring.occupancy()));
+    pub(super) fn complete(&self, served: &ServedSource) {
+        served.gauge.set(u64::from(served.source.occupancy()));
         self.shared.worker_cell(self.index).batch(self.burst.len());
         for stretch in &self.stretches {
             self.count(stretch);

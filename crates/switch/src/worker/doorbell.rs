@@ -28,6 +28,9 @@ const DRAIN: u64 = u64::MAX - 1;
 /// Marks the event of the alarm.
 const ALARM: u64 = u64::MAX - 2;
 
+/// Marks the event of the bell that other workers ring.
+const HANDED: u64 = u64::MAX - 3;
+
 /// How long a worker sleeps at most that wants to look again.
 const SNOOZE: Timespec = Timespec { tv_sec: 0, tv_nsec: Refill::QUIET as i64 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -41,6 +44,8 @@ pub(super) struct Doorbell {
     /// One alarm serves many sleeps: a timeout for each costs a busy worker a few percent of what it carries.
     alarm: OwnedFd,
     alarm_is_set: bool,
+    /// Another worker has handed packets over.
+    rang: bool,
 }
 
 impl Doorbell {
@@ -59,7 +64,7 @@ impl Doorbell {
         let (sender, commands) = sync_channel(COMMANDS);
         let command_waits = Arc::new(AtomicBool::new(false));
         let commander = Commander::new(sender, Arc::clone(&bell), Arc::clone(&command_waits));
-        let doorbell = Self { epoll, commands, bell, command_waits, alarm, alarm_is_set: false };
+        let doorbell = Self { epoll, commands, bell, command_waits, alarm, alarm_is_set: false, rang: false };
         Ok((doorbell, commander))
     }
 
@@ -94,11 +99,18 @@ impl Doorbell {
                 COMMAND => self.command_waits.store(true, Ordering::Relaxed),
                 // The worker tends to the supplies after each look.
                 DRAIN => {}
+                HANDED => self.rang = true,
                 ALARM => self.silence_alarm(),
                 slot => list.wake(slot as u32),
             }
         }
         !events.is_empty()
+    }
+
+    /// Whether another worker has rung since the last call.
+    #[inline]
+    pub(super) fn take_rang(&mut self) -> bool {
+        std::mem::take(&mut self.rang)
     }
 
     /// Whether a command waits.
@@ -122,6 +134,11 @@ impl Doorbell {
     /// Watches a queue's own socket, which no port has.
     pub(super) fn watch_drain(&mut self, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(DRAIN), epoll::EventFlags::IN)
+    }
+
+    /// Watches what other workers ring when they have handed packets over.
+    pub(super) fn watch_exchange(&mut self, bell: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, bell, epoll::EventData::new_u64(HANDED), epoll::EventFlags::IN)
     }
 
     /// Stops watching it.

@@ -1,14 +1,14 @@
-//! First verb: packets from an RX ring into the burst.
+//! First verb: packets from a source into the burst, with what is known of them.
 
 use std::ops::Range;
 
-use forebay_control::PortId;
-use forebay_policy::Standing;
+use forebay_control::{DropReason, PortId};
+use forebay_policy::{Piece, Standing};
 use forebay_xsk::Reads;
 
 use super::below::Below;
 use super::repeat::Found;
-use super::{BUDGET, Feed, ServedSource, SuppliedBy, Worker};
+use super::{BUDGET, Feed, ServedSource, Source, SuppliedBy, Worker, XskSource};
 
 /// Bytes of a packet that are read in any case.
 const HEADERS: u16 = 64;
@@ -34,39 +34,59 @@ impl Stretch {
 }
 
 impl Worker {
-    /// Takes the next piece of the ring's turn.
-    pub(super) fn receive(&mut self, source: &mut ServedSource) -> Standing {
-        source.gauge.set(u64::from(source.ring.occupancy()));
-        let piece = source.turn.piece(self.run_list.pace());
-        source.ring.set_reads(Reads {
-            below: if source.is_marked { NEAREST_BELOW } else { 0 },
-            bytes: if source.reads_headers { HEADERS } else { 0 },
-        });
-        source.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
-        source.ring.fetch_ahead(AHEAD);
+    /// Takes the next piece of the source's turn.
+    pub(super) fn receive(&mut self, served: &mut ServedSource) -> Standing {
+        let ServedSource { feed, source, gauge, turn, is_calm, .. } = served;
+        gauge.set(u64::from(source.occupancy()));
+        let piece = turn.piece(self.run_list.pace());
+        match source {
+            Source::Xsk(xsk) => self.receive_xsk(xsk, piece, *feed),
+            Source::Memory(memory) => {
+                memory.receive(&mut self.burst, &mut self.below, piece);
+                self.count_lost(*feed, memory.take_no_frame());
+            }
+        }
         let bytes = self.burst.bytes_of(0..self.burst.len());
-        let more = source.ring.occupancy() > 0;
-        let standing = source.turn.served(self.burst.len() as u32, bytes, more);
-        if source.is_calm && standing == Standing::Over {
+        let standing = turn.served(self.burst.len() as u32, bytes, source.occupancy() > 0);
+        if *is_calm && standing == Standing::Over {
             self.shared.attention.call();
         }
-        if let SuppliedBy::Own(supply) = &mut source.supply {
-            supply.fill.received(&self.burst);
-        }
-        if source.is_marked {
-            self.look_below(source.ring.arena(), source.feed == Feed::Shared);
-        } else {
-            self.below.clear();
-            self.below.resize(self.burst.len(), Below::default());
-        }
         self.stretches.clear();
-        match source.feed {
+        match feed {
             Feed::Port(port) => {
-                self.stretches.push(Stretch::new(Some(port), 0..self.burst.len()));
+                self.stretches.push(Stretch::new(Some(*port), 0..self.burst.len()));
             }
             Feed::Shared => self.find_stretches(),
         }
         standing
+    }
+
+    fn receive_xsk(&mut self, xsk: &mut XskSource, piece: Piece, feed: Feed) {
+        xsk.ring.set_reads(Reads {
+            below: if xsk.is_marked { NEAREST_BELOW } else { 0 },
+            bytes: if xsk.reads_headers { HEADERS } else { 0 },
+        });
+        xsk.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
+        xsk.ring.fetch_ahead(AHEAD);
+        if let SuppliedBy::Own(supply) = &mut xsk.supply {
+            supply.fill.received(&self.burst);
+        }
+        if xsk.is_marked {
+            self.look_below(xsk.ring.arena(), feed == Feed::Shared);
+        } else {
+            self.below.clear();
+            self.below.resize(self.burst.len(), Below::default());
+        }
+    }
+
+    /// Packets that the port sent and that found no free frame. The kernel counts those of its rings.
+    fn count_lost(&self, feed: Feed, packets: u64) {
+        let Feed::Port(port) = feed else { return };
+        if let (Some(member), 1..) = (&self.members[usize::from(port.0)], packets) {
+            let cell = member.cells.of(self.index);
+            cell.rx_packets.add(packets);
+            cell.drop(DropReason::NoFrame, packets);
+        }
     }
 
     fn find_stretches(&mut self) {

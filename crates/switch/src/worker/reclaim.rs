@@ -54,7 +54,7 @@ impl Worker {
 
     /// Takes a budget of posted frames back, if too many are; says whether it did.
     pub(super) fn reclaim(&mut self) -> bool {
-        let Self { supplies, transmitter, burst, .. } = self;
+        let Self { supplies, transmitter: Some(transmitter), burst, .. } = self else { return false };
         supplies.iter_mut().flatten().any(|supply| supply.reclaim(transmitter, burst))
     }
 

@@ -3,16 +3,24 @@
 use forebay_policy::{Nanos, Poll, Refill, Standing};
 
 use super::source::{SuppliedBy, Supply};
-use super::{BUDGET, ServedSource, Worker};
+use super::{BUDGET, ServedSource, Source, Worker, XskSource};
 
 /// Frames that one call takes from the pool at most, besides those of the burst.
 const TOP_UP: u32 = BUDGET as u32;
 
 impl Worker {
+    /// Gives the burst's frames back to where the source takes them from.
+    pub(super) fn refill(&mut self, served: &mut ServedSource, standing: Standing, now: Nanos) {
+        match &mut served.source {
+            Source::Xsk(xsk) => self.refill_supply(xsk, served.turn.packets(), standing, now),
+            Source::Memory(memory) => memory.put_back(&mut self.burst),
+        }
+    }
+
     /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up
     /// from the pool.
-    pub(super) fn refill(&mut self, source: &mut ServedSource, standing: Standing, now: Nanos) {
-        let supply = match &mut source.supply {
+    fn refill_supply(&mut self, xsk: &mut XskSource, packets: u32, standing: Standing, now: Nanos) {
+        let supply = match &mut xsk.supply {
             SuppliedBy::Collector(number) => {
                 let supply =
                     self.supplies[usize::from(*number)].as_deref_mut().expect("retired after its rings");
@@ -21,7 +29,7 @@ impl Worker {
             }
             SuppliedBy::Own(supply) => {
                 if standing != Standing::Interrupted {
-                    supply.observe(source.turn.packets(), standing == Standing::Empty, now);
+                    supply.observe(packets, standing == Standing::Empty, now);
                 }
                 &mut **supply
             }

@@ -4,6 +4,7 @@ use forebay_kernel::cycles;
 use forebay_policy::Nanos;
 
 use super::clock::Clock;
+use super::exchange::Exchange;
 use super::{BUDGET, Slot, Worker};
 
 /// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
@@ -63,6 +64,10 @@ impl Worker {
 
     /// Waits for packets or commands, from `began` on.
     fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
+        if self.doorbell.take_rang() || self.exchange.as_ref().is_some_and(Exchange::has_handed) {
+            self.deliver_handed();
+            return Wait::None;
+        }
         let is_anybody_ready = self.doorbell.look_now(&mut self.run_list);
         self.tend();
         if is_anybody_ready || self.reclaim() {

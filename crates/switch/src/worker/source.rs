@@ -1,13 +1,15 @@
-//! What a worker serves: rings, the ports whose packets come out of them, and what supplies them with frames.
+//! What a worker serves: sources, the ports whose packets come out of them, and what supplies them with frames.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use forebay_control::PortId;
 use forebay_kernel::RingAccount;
 use forebay_policy::{Refill, Turn};
-use forebay_pool::Magazine;
+use forebay_pool::{Arena, Magazine};
 use forebay_xsk::{FillRing, PortSocket, RxRing};
 
+use super::memory::MemorySource;
 use super::reclaim::Drain;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
@@ -16,7 +18,7 @@ use crate::flood::FloodBucket;
 /// Collectors that may stand at once.
 pub(crate) const COLLECTORS: usize = forebay_kernel::COLLECTORS as usize;
 
-/// Names one ring of one worker while it is served.
+/// Names one source of one worker while it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
@@ -27,7 +29,7 @@ impl Slot {
     }
 }
 
-/// Whose packets a ring holds.
+/// Whose packets a source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feed {
     /// One port's.
@@ -57,29 +59,87 @@ pub(crate) enum SuppliedBy {
     Own(Box<Supply>),
 }
 
-/// A ring that one worker serves.
-pub(crate) struct ServedSource {
-    pub(crate) feed: Feed,
-    pub(crate) supply: SuppliedBy,
+/// Where a worker takes packets from in one turn. Matched once a turn, never for each packet.
+pub(crate) enum Source {
+    /// An AF_XDP ring.
+    Xsk(XskSource),
+    /// A queue in this process's memory.
+    Memory(MemorySource),
+}
+
+/// An AF_XDP ring, whose frames the kernel fills.
+pub(crate) struct XskSource {
     pub(crate) ring: RxRing,
-    pub(crate) socket: Arc<PortSocket>,
-    pub(crate) gauge: Arc<RingGauge>,
-    /// `None` once another ring has taken its place.
-    pub(crate) account: Option<RingAccount>,
-    pub(crate) turn: Turn,
-    /// It is in others' way when it has many packets.
-    pub(crate) is_calm: bool,
+    /// `None` where nobody has to be told of packets: the ring lies in ordinary memory.
+    pub(crate) socket: Option<Arc<PortSocket>>,
+    pub(crate) supply: SuppliedBy,
     /// A program has always written what lies below its packets.
     pub(crate) is_marked: bool,
     /// Headers of its last packets were read.
     pub(crate) reads_headers: bool,
 }
 
+/// A source that one worker serves, and what the worker keeps beside it.
+pub(crate) struct ServedSource {
+    pub(crate) feed: Feed,
+    pub(crate) source: Source,
+    pub(crate) gauge: Arc<RingGauge>,
+    /// `None` once another ring has taken its place.
+    pub(crate) account: Option<RingAccount>,
+    pub(crate) turn: Turn,
+    /// The ring is on the calm collector: a flood here delays other ports.
+    pub(crate) is_calm: bool,
+}
+
+impl Source {
+    /// Where the frames of its packets lie.
+    #[inline]
+    pub(super) fn arena(&self) -> &Arc<Arena> {
+        match self {
+            Source::Xsk(xsk) => xsk.ring.arena(),
+            Source::Memory(memory) => memory.arena(),
+        }
+    }
+
+    /// Frames or packets that wait in it.
+    #[inline]
+    pub(super) fn occupancy(&self) -> u32 {
+        match self {
+            Source::Xsk(xsk) => xsk.ring.occupancy(),
+            Source::Memory(memory) => memory.occupancy(),
+        }
+    }
+
+    /// What the kernel says when packets come, if it does.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Source::Xsk(xsk) => xsk.socket.as_deref().map(AsFd::as_fd),
+            Source::Memory(_) => None,
+        }
+    }
+
+    /// Its own supply of frames from the kernel's side, if it has one.
+    pub(super) fn own_supply(&mut self) -> Option<&mut Supply> {
+        match self {
+            Source::Xsk(XskSource { supply: SuppliedBy::Own(supply), .. }) => Some(supply),
+            Source::Xsk(_) | Source::Memory(_) => None,
+        }
+    }
+
+    /// Whether headers of its last packets were read: those of the next will be, too.
+    #[inline]
+    pub(super) fn set_reads_headers(&mut self, reads: bool) {
+        if let Source::Xsk(xsk) = self {
+            xsk.reads_headers = reads;
+        }
+    }
+}
+
 impl ServedSource {
-    /// What the ring does not hold any more may be taken again.
+    /// Sets the account right: frames that the source does not hold any more may be taken again.
     pub(super) fn settle(&self) {
         if let Some(account) = &self.account {
-            account.settle(|| u64::from(self.ring.occupancy()));
+            account.settle(|| u64::from(self.source.occupancy()));
         }
     }
 }

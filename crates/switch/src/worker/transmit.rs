@@ -2,21 +2,28 @@
 
 use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, Burst, PacketSegments};
-use forebay_xsk::{Destination, Outcome, TxBatch, TxError};
+use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 
-use super::Worker;
 use super::classify::Headers;
 use super::decide::Verdict;
+use super::exchange::Exchange;
 use super::join::{self, JointRun};
+use super::memory::MemoryOutput;
+use super::parcel::Undeliverable;
+use super::{BUDGET, Worker};
 use crate::counters::PortCell;
+use crate::output::Output;
 use crate::topology::{PortEntry, Topology};
 
 impl Worker {
     /// Sends the burst. A flooded packet is one frame, however many ports it goes to.
     pub(super) fn transmit(&mut self, arena: &Arena, topology: &Topology) {
         self.join(arena, topology);
+        let with_joints = !self.runs.is_empty();
         let mut out = Out {
-            batch: self.transmitter.batch(arena, !self.runs.is_empty()),
+            batch: self.transmitter.as_mut().map(|transmitter| transmitter.batch(arena, with_joints)),
+            exchange: self.exchange.as_mut(),
+            outlets: &mut self.outlets,
             arena,
             topology,
             worker: self.index,
@@ -50,11 +57,38 @@ impl Worker {
         cell.copies.add(copies);
         cell.departed.add(departed);
     }
+
+    /// Queues what other workers handed over for outputs that this worker owns, at most a turn of it. Says how many packets
+    /// that was.
+    pub(super) fn deliver_handed(&mut self) -> usize {
+        let Some(exchange) = &mut self.exchange else { return 0 };
+        exchange.hear();
+        let topology = self.topology.load();
+        let mut passed = 0;
+        while passed < BUDGET && exchange.take(&mut self.handed) {
+            passed += 1;
+            let port = self.handed[0].port;
+            let len_bytes = self.handed.iter().map(|parcel| u32::from(parcel.segment.len)).sum();
+            let result = match &mut self.outlets[usize::from(port.0)] {
+                Some(outlet) => outlet.pass(&mut self.handed).map_err(tx_error),
+                None => {
+                    exchange.free(&mut self.handed);
+                    Err(TxError::PortDown)
+                }
+            };
+            if let Some(port) = topology.port(port) {
+                count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, 1);
+            }
+        }
+        passed
+    }
 }
 
 /// Packets on their way out, and who counts them.
 struct Out<'a> {
-    batch: TxBatch<'a>,
+    batch: Option<TxBatch<'a>>,
+    exchange: Option<&'a mut Exchange>,
+    outlets: &'a mut [Option<Box<MemoryOutput>>],
     arena: &'a Arena,
     topology: &'a Topology,
     worker: usize,
@@ -81,41 +115,106 @@ impl<'a> Out<'a> {
     }
 
     fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
-        if let Some(to) = self.offer(port, 1, headers.mark) {
-            self.batch.push(packet, headers.egress(&port.vlans), to);
+        self.offer(port, 1);
+        let edit = headers.egress(&port.vlans);
+        match port.output {
+            Some(Output::Netdev(ifindex)) => {
+                let token = token(port, 1);
+                if let Some(batch) = self.batch_with_room(port, 1) {
+                    batch.push(packet, edit, Destination { ifindex: ifindex.0, mark: headers.mark, token });
+                }
+            }
+            Some(Output::Memory { owner, .. }) => self.send_owned(port, owner, packet, edit, headers.mark),
+            None => self.lose(port, DropReason::TxPortDown, 1),
         }
     }
 
+    /// Runs are made for netdevs alone ([`PortEntry::takes_joints`]).
     fn send_joint(&mut self, port: PortId, burst: &'a Burst, joint: &JointRun, headers: Headers) {
         let Some(port) = self.topology.port(port) else { return };
         let packets = joint.run.segments();
-        if let Some(to) = self.offer(port, packets, headers.mark) {
-            join::push(&mut self.batch, self.arena, burst, joint, headers.egress(&port.vlans), to);
+        self.offer(port, packets);
+        let Some(Output::Netdev(ifindex)) = port.output else {
+            return self.lose(port, DropReason::TxPortDown, packets);
+        };
+        let (arena, edit) = (self.arena, headers.egress(&port.vlans));
+        let to = Destination { ifindex: ifindex.0, mark: headers.mark, token: token(port, packets) };
+        if let Some(batch) = self.batch_with_room(port, packets) {
+            join::push(batch, arena, burst, joint, edit, to);
         }
     }
 
-    /// Makes room for one more message to `port`, if there is a netdev to send it to.
-    fn offer(&mut self, port: &PortEntry, packets: u32, mark: u32) -> Option<Destination> {
-        let cell = port.cells.of(self.worker);
-        cell.tx_offered.add(u64::from(packets));
-        self.copies += u64::from(packets);
-        if port.ifindex.is_none() {
-            cell.drop(DropReason::TxPortDown, u64::from(packets));
-        } else if self.batch.is_full() {
-            self.flush();
+    /// To a queue with one producer: this worker, or another that is handed the packet and counts it.
+    fn send_owned(
+        &mut self,
+        port: &PortEntry,
+        owner: usize,
+        packet: PacketSegments<'a>,
+        edit: TagEdit,
+        mark: u32,
+    ) {
+        let to = (port.id, mark);
+        if owner == self.worker {
+            let outlet = self.outlets[usize::from(port.id.0)].as_mut();
+            let sent = outlet.map(|outlet| outlet.send(self.arena, packet, edit, to).map_err(tx_error));
+            let (len_bytes, result) = match sent.unwrap_or(Err(TxError::PortDown)) {
+                Ok(len_bytes) => (len_bytes as u32, Ok(())),
+                Err(error) => (0, Err(error)),
+            };
+            return count(port.cells.of(self.worker), Outcome { token: 0, len_bytes, result }, 1);
         }
-        port.ifindex.map(|ifindex| Destination { ifindex, mark, token: token(port, packets) })
+        let Some(exchange) = &mut self.exchange else { return self.lose(port, DropReason::TxPortDown, 1) };
+        if let Err(error) = exchange.hand(owner, self.arena, packet, edit, to) {
+            let result = Err(tx_error(error));
+            count(port.cells.of(self.worker), Outcome { token: 0, len_bytes: 0, result }, 1);
+        }
+    }
+
+    /// Counts packets that are to leave at `port`; each is then sent or lost.
+    fn offer(&mut self, port: &PortEntry, packets: u32) {
+        port.cells.of(self.worker).tx_offered.add(u64::from(packets));
+        self.copies += u64::from(packets);
+    }
+
+    fn lose(&self, port: &PortEntry, reason: DropReason, packets: u32) {
+        port.cells.of(self.worker).drop(reason, u64::from(packets));
+    }
+
+    /// The batch, with room for one more message. A worker in memory has none.
+    fn batch_with_room(&mut self, port: &PortEntry, packets: u32) -> Option<&mut TxBatch<'a>> {
+        if self.batch.as_ref().is_some_and(TxBatch::is_full) {
+            self.flush_batch();
+        }
+        if self.batch.is_none() {
+            self.lose(port, DropReason::TxError, packets);
+        }
+        self.batch.as_mut()
     }
 
     fn flush(&mut self) {
+        self.flush_batch();
+        if let Some(exchange) = &mut self.exchange {
+            exchange.ring_bells();
+        }
+    }
+
+    fn flush_batch(&mut self) {
         let (topology, worker) = (self.topology, self.worker);
-        let departed = self.batch.flush(|outcome| {
+        let Some(batch) = &mut self.batch else { return };
+        let departed = batch.flush(|outcome| {
             let (port, packets) = (outcome.token as u16, outcome.token >> 16);
             if let Some(port) = topology.port(PortId(port)) {
                 count(port.cells.of(worker), outcome, u64::from(packets));
             }
         });
         self.departed += u64::from(departed);
+    }
+}
+
+fn tx_error(error: Undeliverable) -> TxError {
+    match error {
+        Undeliverable::Full => TxError::Full,
+        Undeliverable::TooLong => TxError::TooBig,
     }
 }
 

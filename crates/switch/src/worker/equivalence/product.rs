@@ -25,6 +25,7 @@ use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Flush, Limits};
 use crate::flood::FloodLimit;
+use crate::publication::Publication;
 use crate::rules::RuleSet;
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -52,11 +53,8 @@ pub(super) struct Product {
     classes: ClassTable,
     table: FlowTable,
     flows: HashMap<FlowKey, (FlowNumber, FlowVerdict)>,
-    switch_generation: u64,
-    carries_flows: bool,
+    publication: Publication,
     last_mark: u32,
-    last_mark_before: u32,
-    rules: Arc<RuleSet>,
     netdevs: Vec<u32>,
     program: XdpProgram,
     trial: Trial,
@@ -97,9 +95,11 @@ impl Product {
             linger_ns: 0,
             started: Instant::now(),
         });
+        let mut publication = Publication::new(Arc::clone(&shared));
+        publication.void_flows(true);
         let (producer, consumer) = RingBuffer::new(16);
         let offers = Offers::new(producer, Arc::new(Attention::new().expect("an eventfd")));
-        let transmitter = Transmitter::open(None).expect("a packet socket");
+        let transmitter = Some(Transmitter::open(None).expect("a packet socket"));
         let (worker, _) =
             Worker::new(0, Arc::clone(&shared), 1, transmitter, RulingCache::new([1, 2]), offers)
                 .expect("a worker");
@@ -114,11 +114,8 @@ impl Product {
             classes: datapath.class_table().expect("classes"),
             table: datapath.flow_table().expect("a table"),
             flows: HashMap::new(),
-            switch_generation: 1,
-            carries_flows: true,
+            publication,
             last_mark: 0,
-            last_mark_before: 0,
-            rules: Arc::default(),
             program: datapath.xdp_program(netdevs[0], XdpVariant::Plain).expect("a program"),
             trial: Trial::default(),
             datapath,
@@ -126,7 +123,7 @@ impl Product {
         }
     }
 
-    /// Shows worker and kernel the ports as they are now, as `Control::publish` does.
+    /// Shows worker and kernel the ports as they are now.
     pub(super) fn set_ports(&mut self, ports: &[Port]) {
         for (id, port) in (0..).zip(ports) {
             let ifindex = self.netdevs[usize::from(id)];
@@ -139,25 +136,15 @@ impl Product {
             self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, tap: None }));
         }
         let entry = |(id, port): (u16, &Port)| world::entry(id, port, self.netdevs[usize::from(id)]);
-        let mut topology = Topology::new((0..).zip(ports).map(entry));
-        let changed = topology.succeed(&self.shared.topology.load(), &self.shared.generations);
-        topology.set_rules(Arc::clone(&self.rules), self.switch_generation);
-        topology.set_flows(self.carries_flows, self.last_mark_before);
-        self.shared.topology.store(Arc::new(topology));
-        changed.into_iter().for_each(|(id, generation)| self.shared.generations.set_port(id.0, generation));
-        self.shared.generations.set_switch(self.switch_generation);
+        self.publication.publish((0..).zip(ports).map(entry));
     }
 
-    /// The rules change, and whether the kernel follows flows, and then the ports are shown; as `Control::change_rules` and
-    /// `Control::set_offload` do it.
+    /// The rules change, and whether the kernel follows flows, and then the ports are shown.
     pub(super) fn set_rules(&mut self, rules: RuleSet, carries_flows: bool, ports: &[Port]) {
-        self.carries_flows = carries_flows;
-        self.switch_generation += 1;
-        self.shared.generations.set_switch(self.switch_generation);
-        self.last_mark_before = self.last_mark;
+        self.publication.set_carries_flows(carries_flows);
+        self.publication.suspend_flows();
         self.classes.set(rules.classes()).expect("room for the classes");
-        self.rules = Arc::new(rules);
-        self.switch_generation += 1;
+        self.publication.set_rules(Arc::new(rules), self.last_mark, true);
         self.set_ports(ports);
     }
 
@@ -219,7 +206,7 @@ impl Product {
         };
         ports.extend(self.worker.extras.iter().map(|(_, port)| *port));
         ports.sort_unstable();
-        let up = ports.into_iter().filter_map(|id| topology.port(id)).filter(|port| port.ifindex.is_some());
+        let up = ports.into_iter().filter_map(|id| topology.port(id)).filter(|port| port.output.is_some());
         up.map(|port| (port.id.0, edited(packet, headers.egress(&port.vlans)))).collect()
     }
 
@@ -284,7 +271,7 @@ impl Product {
     }
 
     pub(super) fn rules(&self) -> &RuleSet {
-        &self.rules
+        self.publication.rules()
     }
 }
 

@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use forebay_control::PortId;
 use forebay_control::vlan::VlanMode;
+use forebay_control::{IfIndex, PortId};
 use forebay_flow::{Classifier, Match, PortRange, Prefix, PrefixError};
 
 use super::oracle::{Action, Mode, Port, Rule};
 use super::packets::{ETHERTYPES, MACS, PORTS, PROTOS, V4, V6, VIDS};
 use super::random::Random;
 use crate::counters::PortCells;
+use crate::output::Output;
 use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
@@ -49,7 +50,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
     let mode: VlanMode = mode.parse().expect("a VLAN mode");
     PortEntry {
         id: PortId(id),
-        ifindex: port.is_up.then_some(ifindex),
+        output: port.is_up.then_some(Output::Netdev(IfIndex(ifindex))),
         vlans: PortVlans::new(&mode),
         mode,
         isolated: port.is_isolated,

@@ -1,0 +1,82 @@
+//! The kernel programs' part: following flows.
+//!
+//! The stand-in reads a packet's key, looks into the same table, and asks the same generations, as bpf/flow.h says. That
+//! the real programs do the same is the equivalence suite's to show.
+
+use std::net::IpAddr;
+
+use forebay_control::PortId;
+use forebay_flow::{Fields, Network};
+use forebay_kernel::{FlowAction, FlowCount, FlowKey, FlowNumber, FlowTag, FlowVerdict};
+use forebay_wire::ethernet::HEADER_LEN;
+use forebay_wire::vlan::TAG_LEN;
+
+use super::{FIRST_IFINDEX, MemorySwitch};
+
+const ADDRESSES: usize = 12;
+
+impl MemorySwitch {
+    /// Whether a flow carried the packet, or dropped it.
+    pub(super) fn follow(&mut self, input: PortId, bytes: &[u8]) -> bool {
+        if self.shared.generations.of_switch() & 1 == 0 {
+            return false;
+        }
+        let Some((number, verdict)) = self.find(input, bytes) else { return false };
+        if bytes.len() > usize::from(verdict.max_length) {
+            return false;
+        }
+        let fresh = FlowCount { packets: 1, bytes: bytes.len() as u64 };
+        match verdict.action {
+            FlowAction::Drop { .. } => self.book.table().carry(number, fresh),
+            FlowAction::Output { ifindex, tag, .. } => {
+                self.book.table().carry(number, fresh);
+                let output = PortId((ifindex - FIRST_IFINDEX) as u16);
+                // A netdev that is gone takes nothing.
+                if let Some(port) = self.ports.get_mut(&output) {
+                    port.carried.push_back(retagged(bytes, tag));
+                }
+            }
+            FlowAction::Tell { .. } | FlowAction::Deeper { .. } => return false,
+        }
+        true
+    }
+
+    fn find(&self, input: PortId, bytes: &[u8]) -> Option<(FlowNumber, FlowVerdict)> {
+        let frame = forebay_wire::frame(bytes).ok()?;
+        let outer = FlowKey::new(input.0, frame.tag.map(|tag| tag.vid), frame.src, frame.dst);
+        let found = self.find_key(outer)?;
+        if !matches!(found.1.action, FlowAction::Deeper { .. }) {
+            return Some(found);
+        }
+        let behind = HEADER_LEN + if frame.tag.is_some() { TAG_LEN } else { 0 };
+        let info = forebay_wire::network(frame.ethertype, bytes.get(behind..).unwrap_or_default());
+        let network = info.and_then(|info| match (info.src, info.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Some(Network::v4(src, dst, info.proto, info.ports)),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Some(Network::v6(src, dst, info.proto, info.ports)),
+            _ => None,
+        });
+        let ethertype = frame.ethertype;
+        let fields = Fields { in_port: 0, vlan: 0, src_mac: 0, dst_mac: 0, ethertype, network };
+        self.find_key(outer.deeper(self.publication.rules().classes().of(&fields)))
+    }
+
+    fn find_key(&self, key: FlowKey) -> Option<(FlowNumber, FlowVerdict)> {
+        let (number, verdict) = self.book.table().look_up(key)?;
+        verdict.holds(key, &self.shared.generations).then_some((number, verdict))
+    }
+}
+
+fn retagged(bytes: &[u8], tag: FlowTag) -> Vec<u8> {
+    let is_tagged = bytes[ADDRESSES..].starts_with(&[0x81, 0x00]);
+    let (addresses, rest) = bytes.split_at(ADDRESSES);
+    let untagged = if is_tagged { &rest[TAG_LEN..] } else { rest };
+    match tag {
+        FlowTag::Keep => bytes.to_vec(),
+        FlowTag::Remove => [addresses, untagged].concat(),
+        FlowTag::Set(vid) => {
+            let priority = if is_tagged { rest[2] & 0xf0 } else { 0 };
+            let tci = [priority | (vid >> 8) as u8, vid as u8];
+            [addresses, &[0x81, 0x00], &tci, untagged].concat()
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Packets copied into frames of their own: on their way to another worker, or into a queue in memory.
+
+use forebay_control::PortId;
+use forebay_pool::{Arena, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, PacketSegments, Segment};
+use forebay_xsk::TagEdit;
+use rtrb::Producer;
+
+/// Bytes in front of a packet in its frame, as AF_XDP has them.
+const HEADROOM: u16 = 256;
+/// Bytes of a packet's two addresses.
+const ADDRESSES: usize = 12;
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+/// Pieces of one packet: its segments, its addresses and a tag.
+const MAX_PIECES: usize = MAX_SEGMENTS_PER_PACKET + 2;
+
+/// One frame of a packet for a port. Frames of one packet follow each other.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) port: PortId,
+    /// The packet's mark (`SO_MARK`).
+    pub(super) mark: u32,
+    pub(super) segment: Segment,
+    /// The packet ends here.
+    pub(super) is_last: bool,
+}
+
+/// Why a packet could not be sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undeliverable {
+    /// There is no room in the queue, or no free frame.
+    Full,
+    /// The packet takes more frames than a packet may have.
+    TooLong,
+}
+
+/// The bytes of one packet as it leaves, in order.
+pub(super) struct Pieces<'a> {
+    pieces: [&'a [u8]; MAX_PIECES],
+    used: usize,
+    /// A new tag, which goes in behind the addresses.
+    tag: Option<[u8; TAG]>,
+}
+
+impl<'a> Pieces<'a> {
+    /// A packet in one piece.
+    pub(super) fn whole(bytes: &'a [u8]) -> Self {
+        let mut pieces = Self { pieces: [&[]; MAX_PIECES], used: 0, tag: None };
+        pieces.add(bytes);
+        pieces
+    }
+
+    /// A packet in frames of `arena`, with its tag as `edit` says. Its first segment holds the Ethernet header.
+    pub(super) fn edited(arena: &'a Arena, packet: PacketSegments<'a>, edit: TagEdit) -> Self {
+        let mut pieces = Self { pieces: [&[]; MAX_PIECES], used: 0, tag: None };
+        let bytes = |segment: &'a Segment| arena.bytes(&segment.frame, segment.offset, segment.len);
+        let (first, rest) = packet.split_first().expect("a packet has a segment");
+        let head = bytes(first);
+        let rest_from = match edit {
+            TagEdit::Keep => 0,
+            TagEdit::Push(_) => ADDRESSES,
+            TagEdit::Replace(_) | TagEdit::Pop => ADDRESSES + TAG,
+        };
+        if rest_from > 0 {
+            pieces.add(&head[..ADDRESSES]);
+        }
+        if let TagEdit::Push(tag) | TagEdit::Replace(tag) = edit {
+            pieces.tag = Some(tag);
+        }
+        pieces.add(&head[rest_from..]);
+        rest.iter().for_each(|segment| pieces.add(bytes(segment)));
+        pieces
+    }
+
+    fn add(&mut self, piece: &'a [u8]) {
+        self.pieces[self.used] = piece;
+        self.used += 1;
+    }
+
+    /// Bytes of the packet as it leaves.
+    pub(super) fn len(&self) -> usize {
+        let tag = if self.tag.is_some() { TAG } else { 0 };
+        tag + self.pieces[..self.used].iter().map(|piece| piece.len()).sum::<usize>()
+    }
+
+    /// Frames of `arena` that the packet takes.
+    fn frames(&self, arena: &Arena) -> usize {
+        self.len().div_ceil(arena.frame_size().payload() as usize).max(1)
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = &[u8]> {
+        let tag = self.tag.as_ref().map(|tag| &tag[..]);
+        let (addresses, rest) = self.pieces[..self.used].split_at(usize::from(tag.is_some()));
+        addresses.iter().copied().chain(tag).chain(rest.iter().copied())
+    }
+
+    /// Copies the packet into frames from `magazine`: one segment after the other, as they are asked for. The flag says
+    /// which is the last. All of them must be asked for.
+    ///
+    /// # Errors
+    /// [`Undeliverable`]
+    pub(super) fn copy<'p>(
+        &'p self,
+        arena: &'p Arena,
+        magazine: &mut Magazine,
+    ) -> Result<impl Iterator<Item = (Segment, bool)> + 'p, Undeliverable> {
+        let frames = take_frames(magazine, self.frames(arena))?;
+        let payload = arena.frame_size().payload() as usize;
+        let (mut left, mut pieces, mut piece) = (self.len(), self.in_order(), &[][..]);
+        Ok(frames.into_iter().flatten().map(move |mut frame| {
+            let len = left.min(payload);
+            fill(arena.bytes_mut(&mut frame, HEADROOM, len as u16), &mut piece, &mut pieces);
+            left -= len;
+            (Segment { frame, offset: HEADROOM, len: len as u16 }, left == 0)
+        }))
+    }
+}
+
+/// Copies what is left of `piece`, and the pieces behind it, until there is no more room.
+fn fill<'p>(mut room: &mut [u8], piece: &mut &'p [u8], pieces: &mut impl Iterator<Item = &'p [u8]>) {
+    while !room.is_empty() {
+        if piece.is_empty() {
+            *piece = pieces.next().expect("the pieces are as long as the packet");
+        }
+        let (now, later) = piece.split_at(room.len().min(piece.len()));
+        let (front, back) = room.split_at_mut(now.len());
+        front.copy_from_slice(now);
+        (room, *piece) = (back, later);
+    }
+}
+
+type Frames = [Option<Frame>; MAX_SEGMENTS_PER_PACKET];
+
+/// As many free frames as were asked for, or none.
+fn take_frames(magazine: &mut Magazine, count: usize) -> Result<Frames, Undeliverable> {
+    let mut frames = [const { None }; MAX_SEGMENTS_PER_PACKET];
+    let wanted = frames.get_mut(..count).ok_or(Undeliverable::TooLong)?;
+    wanted.fill_with(|| magazine.take());
+    if wanted.iter().all(Option::is_some) {
+        return Ok(frames);
+    }
+    frames.into_iter().flatten().for_each(|frame| magazine.put(frame));
+    Err(Undeliverable::Full)
+}
+
+/// Copies a packet for `port` into frames and queues it, all of it at once; packet path.
+pub(super) fn push(
+    queue: &mut Producer<Parcel>,
+    pieces: &Pieces<'_>,
+    (port, mark): (PortId, u32),
+    (arena, magazine): (&Arena, &mut Magazine),
+) -> Result<(), Undeliverable> {
+    let places = queue.write_chunk_uninit(pieces.frames(arena)).map_err(|_| Undeliverable::Full)?;
+    let segments = pieces.copy(arena, magazine)?;
+    places.fill_from_iter(segments.map(|(segment, is_last)| Parcel { port, mark, segment, is_last }));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
+    use forebay_pool::{Burst, FrameSize, Pool};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn memory(frames: u32) -> (Arena, Arc<Pool>, Magazine) {
+        let frames = NonZeroU32::new(frames).expect("not zero");
+        let (arena, frames) = Arena::new(frames, FrameSize::B2048).expect("some memory");
+        let pool = Arc::new(Pool::new(frames));
+        let magazine = Magazine::new(Arc::clone(&pool));
+        (arena, pool, magazine)
+    }
+
+    /// What a burst's packet looks like.
+    fn bytes(arena: &Arena, packet: PacketSegments<'_>) -> Vec<u8> {
+        let bytes = |segment: &Segment| arena.bytes(&segment.frame, segment.offset, segment.len).to_vec();
+        packet.iter().flat_map(bytes).collect()
+    }
+
+    fn copied(arena: &Arena, magazine: &mut Magazine, pieces: &Pieces<'_>) -> Burst {
+        let mut burst = Burst::new(1);
+        let segments = pieces.copy(arena, magazine).expect("frames");
+        segments.for_each(|(segment, is_last)| burst.push(segment, is_last));
+        burst
+    }
+
+    proptest! {
+        #[test]
+        fn a_copy_is_the_packet_with_its_tag_as_it_leaves(
+            len in 16..20_000usize,
+            edit in prop::sample::select(vec![
+                TagEdit::Keep, TagEdit::Push([0x81, 0, 0, 7]), TagEdit::Replace([0x81, 0, 0, 8]), TagEdit::Pop,
+            ]),
+        ) {
+            let packet: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            let wanted = match edit {
+                TagEdit::Keep => packet.clone(),
+                TagEdit::Push(tag) => [&packet[..12], &tag, &packet[12..]].concat(),
+                TagEdit::Replace(tag) => [&packet[..12], &tag, &packet[16..]].concat(),
+                TagEdit::Pop => [&packet[..12], &packet[16..]].concat(),
+            };
+            let (arena, _pool, mut magazine) = memory(40);
+            let first = copied(&arena, &mut magazine, &Pieces::whole(&packet));
+            let second = {
+                let pieces = Pieces::edited(&arena, first.packet(0), edit);
+                prop_assert_eq!(pieces.len(), wanted.len());
+                copied(&arena, &mut magazine, &pieces)
+            };
+            prop_assert_eq!(bytes(&arena, second.packet(0)), wanted);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_finds_too_few_frames_takes_none() {
+        let (arena, pool, mut magazine) = memory(3);
+        let copy = |magazine: &mut Magazine, len| {
+            Pieces::whole(&vec![0; len]).copy(&arena, magazine).map(Iterator::count)
+        };
+        assert_eq!(copy(&mut magazine, 4 * 1792), Err(Undeliverable::Full));
+        assert_eq!(copy(&mut magazine, 19 * 1792), Err(Undeliverable::TooLong));
+        drop(magazine);
+        assert_eq!(pool.free(), 3);
+    }
+}
