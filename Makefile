@@ -4,6 +4,7 @@ PREFIX     ?= /usr/local
 SYSCONFDIR ?= /etc
 DESTDIR    ?=
 SECONDS    ?= 600
+PACKETS    ?= 20000000
 DEMO       ?=
 BENCH      ?=
 SOAK       ?=
@@ -18,7 +19,7 @@ CARGO_BUILD := cargo build --release -p forebay -p forebay-lab
 export FOREBAY_BIN := $(RELEASE)/forebay
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench experiments soak fuzz miri instructions deps bpf install clean
+.PHONY: help build demo test lint bench experiments soak simulate fuzz miri instructions deps bpf install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +75,12 @@ soak: ## Ten minutes of mixed traffic, with ports and the daemon coming and goin
 	@scripts/deps.sh build demo test
 	$(CARGO_BUILD)
 	$(RELEASE)/forebay-lab soak $(SOAK)
+
+simulate: ## Run whole workers in random order in virtual time, then plant bugs that this must find
+	@scripts/toolchain.sh
+	@scripts/deps.sh build
+	FOREBAY_SIMULATION_PACKETS=$(PACKETS) cargo test --release -p forebay-switch --test simulation -- --nocapture
+	scripts/planted.sh
 
 fuzz: ## Run every fuzz target for SECONDS=600 each (nightly toolchain)
 	@scripts/deps.sh build fuzz
