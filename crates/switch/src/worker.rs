@@ -16,7 +16,6 @@
 //!
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
 
-mod below;
 mod cache;
 mod checksums;
 mod classify;
@@ -28,6 +27,7 @@ mod doorbell;
 #[cfg(test)]
 mod equivalence;
 mod exchange;
+mod facts;
 mod join;
 mod key;
 mod memory;
@@ -35,6 +35,7 @@ mod offer;
 mod parcel;
 mod receive;
 mod reclaim;
+mod record;
 mod refill;
 mod repeat;
 mod rule;
@@ -69,14 +70,12 @@ pub(crate) use source::{
     COLLECTORS, Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
 };
 
-use below::Below;
-use classify::Classified;
-use decide::Verdict;
 use doorbell::Doorbell;
 use join::JointRun;
 use parcel::Parcel;
 use receive::Stretch;
-use repeat::{Found, Repeats};
+use record::Record;
+use repeat::Repeats;
 use rule::Asked;
 
 /// Packets after which a worker looks who else is ready: the longest turn.
@@ -107,14 +106,11 @@ pub(crate) struct Worker {
     /// Frames of the packet that another worker handed over.
     handed: Vec<Parcel>,
     burst: Burst,
-    below: Vec<Below>,
+    /// Of the packets of the burst, in their order.
+    records: Box<[Record]>,
     stretches: Vec<Stretch>,
-    /// Which decision each packet of the burst repeats.
-    repeated: Vec<Option<Found>>,
-    classified: Vec<Classified>,
     /// What rules were asked of the packets of one stretch; empty where there are none.
     asked: Vec<Asked>,
-    verdicts: Vec<Verdict>,
     /// Copies beside those that verdicts make: of the packet with this index in the burst, to this port.
     extras: Vec<(usize, PortId)>,
     runs: Vec<JointRun>,
@@ -151,12 +147,9 @@ impl Worker {
             exchange: None,
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(BUDGET),
-            below: Vec::with_capacity(BUDGET),
+            records: record::records(),
             stretches: Vec::with_capacity(BUDGET),
-            repeated: Vec::with_capacity(BUDGET),
-            classified: Vec::with_capacity(BUDGET),
             asked: Vec::with_capacity(BUDGET),
-            verdicts: Vec::with_capacity(BUDGET),
             extras: Vec::with_capacity(BUDGET * MAX_OUTPUTS),
             runs: Vec::with_capacity(BUDGET),
             flood: shared.flood.worker_bucket(),
@@ -176,11 +169,9 @@ impl Worker {
         let topology = Arc::clone(self.topology.load());
 
         let standing = self.receive(&mut served);
-        let arena = Arc::clone(served.source.arena());
-        let arena = &*arena;
+        let arena = served.source.arena();
         self.find_repeats(&topology, now);
         let reads_headers = self.classify(arena, &topology);
-        served.source.set_reads_headers(reads_headers);
         self.decide(arena, &topology, moment);
         if self.has_leaving() {
             self.complete_checksums(arena, &topology);
@@ -188,6 +179,7 @@ impl Worker {
         }
         self.complete(&served);
         let packets = self.burst.len();
+        served.source.set_reads_headers(reads_headers);
         self.refill(&mut served, standing, now);
         served.settle();
 

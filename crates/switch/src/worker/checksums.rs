@@ -29,9 +29,10 @@ impl Worker {
 
     /// Those that go anywhere.
     fn leaving(&self) -> Packets {
-        let verdicts = self.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.leaves());
+        let records = self.records[..self.burst.len()].iter().enumerate();
+        let leaving = records.filter(|(_, record)| record.verdict.leaves());
         let extras = self.extras.iter().map(|(index, _)| *index);
-        verdicts.map(|(index, _)| index).chain(extras).fold(0, |leaving, index| leaving | 1 << index)
+        leaving.map(|(index, _)| index).chain(extras).fold(0, |leaving, index| leaving | 1 << index)
     }
 
     fn complete_those_of(

@@ -63,28 +63,29 @@ fn edit_outside(edit: TagEdit, tag: Tag) -> TagEdit {
 impl Worker {
     /// Reads the headers of the whole burst, but of packets that are known to go nowhere. Says whether any were read.
     pub(super) fn classify(&mut self, arena: &Arena, topology: &Topology) -> bool {
-        self.classified.clear();
         let mut has_read = false;
         for index in 0..self.stretches.len() {
             let Stretch { port, packets, alike } = self.stretches[index].clone();
             let port = port.and_then(|id| topology.port(id));
-            let verdict = |found| self.repeats.verdict(found);
-            if let Some(Verdict::Drop(reason) | Verdict::Refused(reason, _)) = alike.map(verdict) {
-                // Nobody asks for their headers.
-                self.classified.extend(std::iter::repeat_n(Err(reason), packets.len()));
+            let refused = |found| match self.repeats.verdict(found) {
+                Verdict::Drop(reason) | Verdict::Refused(reason, _) => Some(reason),
+                Verdict::Forward(_) | Verdict::Flood => None,
+            };
+            // Nobody asks for their headers.
+            if let Some(reason) = alike.and_then(refused) {
+                self.records[packets].iter_mut().for_each(|record| record.classified = Err(reason));
                 continue;
             }
             for index in packets {
-                let repeated = self.repeated[index].map(verdict);
-                let classified = match (port, repeated) {
-                    (Some(_), Some(Verdict::Drop(reason) | Verdict::Refused(reason, _))) => Err(reason),
-                    (Some(port), _) => {
+                let record = &mut self.records[index];
+                record.classified = match (port, record.repeats.and_then(refused)) {
+                    (Some(_), Some(reason)) => Err(reason),
+                    (Some(port), None) => {
                         has_read = true;
-                        headers(arena, self.burst.packet(index), self.below[index].tag, port)
+                        headers(arena, self.burst.packet(index), record.facts.tag, port)
                     }
                     (None, _) => Err(DropReason::PortDown),
                 };
-                self.classified.push(classified);
             }
         }
         has_read

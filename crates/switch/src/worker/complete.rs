@@ -4,6 +4,7 @@ use forebay_control::DropReason;
 
 use super::decide::Verdict;
 use super::receive::Stretch;
+use super::record::Record;
 use super::{ServedSource, Worker};
 
 impl Worker {
@@ -32,8 +33,9 @@ impl Worker {
         match stretch.alike.map(|found| self.repeats.verdict(found)) {
             Some(verdict) if !verdict.leaves() => count(verdict, stretch.packets.len() as u64),
             _ => {
-                let verdicts = &self.verdicts[stretch.packets.clone()];
-                verdicts.chunk_by(PartialEq::eq).for_each(|alike| count(alike[0], alike.len() as u64));
+                let records = &self.records[stretch.packets.clone()];
+                let alike = |one: &Record, other: &Record| one.verdict == other.verdict;
+                records.chunk_by(alike).for_each(|alike| count(alike[0].verdict, alike.len() as u64));
             }
         }
         cell.rx_packets.add(stretch.packets.len() as u64);

@@ -14,10 +14,9 @@ use super::classify::Headers;
 use super::clock::Moment;
 use super::offer::{Guard, Made};
 use super::receive::Stretch;
-use super::repeat::Found;
-use super::{Member, Worker};
+use super::{Member, Worker, rule};
 use crate::fdb::Learned;
-use crate::rules::{ActiveRule, Doing};
+use crate::rules::{Doing, Ruling};
 use crate::topology::{PortEntry, Topology};
 
 /// Where one packet goes.
@@ -51,104 +50,174 @@ enum Source {
     Unsure,
 }
 
+/// What the decisions about one port's packets have in common.
+pub(super) struct Scene<'t> {
+    /// Where the packets lie.
+    arena: &'t Arena,
+    pub(super) topology: &'t Topology,
+    /// Where the packets came in.
+    pub(super) port: &'t PortEntry,
+    pub(super) now: Nanos,
+}
+
+/// What was found for one packet, and what that relied upon.
+pub(super) struct Decision<'t> {
+    pub(super) headers: Headers,
+    pub(super) verdict: Verdict,
+    ruling: Ruling<'t>,
+    source: Source,
+    /// `None` while nobody looks flows up.
+    guard: Option<Guard>,
+    /// A rule wants copies besides.
+    has_copies: bool,
+}
+
+/// What is counted for packets of one stretch.
+#[derive(Default)]
+struct Counts {
+    not_learned: u64,
+    lookups: Lookups,
+    tally: Tally,
+}
+
 impl Worker {
     /// A verdict for each packet of the burst.
     pub(super) fn decide(&mut self, arena: &Arena, topology: &Topology, moment: Moment) {
-        self.verdicts.clear();
         self.extras.clear();
         for index in 0..self.stretches.len() {
-            let Stretch { port, packets, alike } = self.stretches[index].clone();
-            let port = port.and_then(|id| topology.port(id));
+            let stretch = self.stretches[index].clone();
+            let port = stretch.port.and_then(|id| topology.port(id));
             let member = port.and_then(|port| self.members[usize::from(port.id.0)].take());
-            match (port, member) {
-                (Some(port), Some(mut member)) => {
-                    self.decide_for(arena, topology, port, &mut member, (packets, alike), moment);
-                    self.members[usize::from(port.id.0)] = Some(member);
+            let (Some(port), Some(mut member)) = (port, member) else {
+                self.drop_all(stretch.packets, DropReason::PortDown);
+                continue;
+            };
+            let mut counts = Counts::default();
+            match stretch.alike {
+                Some(found) => {
+                    self.repeat(topology, found, stretch.packets.clone());
+                    counts.lookups.repeated += stretch.packets.len() as u64;
                 }
-                _ => {
-                    let dropped = Verdict::Drop(DropReason::PortDown);
-                    self.verdicts.extend(std::iter::repeat_n(dropped, packets.len()));
+                None => {
+                    let scene = Scene { arena, topology, port, now: moment.now };
+                    self.decide_each(&scene, &mut member, stretch.packets.clone(), &mut counts);
                 }
             }
+            self.show(arena, port, &mut member, stretch.packets, moment);
+            self.count_decisions(&member, counts);
+            self.members[usize::from(port.id.0)] = Some(member);
         }
     }
 
-    fn decide_for(
+    fn drop_all(&mut self, packets: Range<usize>, reason: DropReason) {
+        self.records[packets].iter_mut().for_each(|record| record.verdict = Verdict::Drop(reason));
+    }
+
+    /// Decides about packets of one port, of which some repeat decisions.
+    fn decide_each(
         &mut self,
-        arena: &Arena,
-        topology: &Topology,
-        port: &PortEntry,
+        scene: &Scene<'_>,
         member: &mut Member,
-        (packets, alike): (Range<usize>, Option<Found>),
-        moment: Moment,
+        packets: Range<usize>,
+        counts: &mut Counts,
     ) {
-        let now = moment.now;
-        let (now_s, looks_up) = (now.seconds(), topology.looks_up_flows());
-        let (mut not_learned, mut lookups, mut tally) = (0, Lookups::default(), Tally::default());
-        let mut rest = packets.clone();
-        if let Some(found) = alike {
-            self.repeat(topology, found, packets.clone());
-            lookups.repeated += packets.len() as u64;
-            rest.start = packets.end;
-        } else {
-            self.ask_rules(arena, topology, packets.clone());
-        }
-        while let Some(index) = rest.next() {
-            if let Some(found) = self.repeated[index] {
+        self.ask_rules(scene.arena, scene.topology, packets.clone());
+        let mut index = packets.start;
+        while index < packets.end {
+            let record = self.records[index];
+            if let Some(found) = record.repeats {
                 let count = self.repeating(found, index..packets.end);
-                self.repeat(topology, found, index..index + count);
-                lookups.repeated += count as u64;
-                rest.start = index + count;
+                self.repeat(scene.topology, found, index..index + count);
+                counts.lookups.repeated += count as u64;
+                index += count;
                 continue;
             }
-            let at = index - packets.start;
-            let verdict = match self.classified[index] {
-                Ok(mut headers) => {
-                    let guard = looks_up.then(|| Guard::begin(&self.shared.generations, headers));
-                    let learned = self.learn(port, headers, now_s);
-                    not_learned += u64::from(learned == Source::Unknown);
-                    let ruling = self.find_rule(topology, at, &mut tally);
-                    let extras = self.extras.len();
-                    if let Some(rule) = ruling.rule {
-                        rule.cells.count(self.index, 1, self.burst.len_bytes(index).into());
-                    }
-                    let doing = ruling.rule.map(|rule| &rule.doing);
-                    if let Some(Doing::Mark(mark)) = doing {
-                        headers.mark = *mark;
-                        self.classified[index] = Ok(headers);
-                    }
-                    let verdict = match doing {
-                        Some(Doing::Drop) => Verdict::Drop(DropReason::ByRule),
-                        Some(Doing::Output(ports)) => self.output(ports, index, topology, port, headers),
-                        Some(Doing::Normal | Doing::Mark(_) | Doing::Mirror(_)) | None => {
-                            self.verdict(topology, port, member, headers, now, &mut lookups)
-                        }
-                    };
-                    if let Some(Doing::Mirror(to)) = doing {
-                        self.mirror(index, *to, topology, headers, verdict);
-                    }
-                    if let (Some(guard), Source::Known) = (guard, learned) {
-                        let is_to_many = ruling.rule.is_some_and(ActiveRule::is_to_many);
-                        let has_copies = is_to_many || self.extras.len() > extras;
-                        let mark = self.below[index].flow_mark;
-                        let mut carried = self.repeats.take_carried(mark);
-                        carried.packets += 1;
-                        carried.bytes += u64::from(self.burst.len_bytes(index));
-                        let made = Made { verdict, ruling, has_copies, carried };
-                        self.offers.make(topology, port, headers, made, guard, now);
-                        if !has_copies {
-                            self.repeats.put(mark, (verdict, ruling.place), guard, topology, now);
-                        }
-                    }
-                    verdict
+            self.records[index].verdict = match record.classified {
+                Ok(headers) => {
+                    let mut decision = self.find(scene, member, index - packets.start, headers, counts);
+                    self.apply(scene, index, &mut decision);
+                    self.record(scene, index, &decision);
+                    decision.verdict
                 }
                 Err(reason) => Verdict::Drop(reason),
             };
-            self.verdicts.push(verdict);
+            index += 1;
         }
+    }
+
+    /// Finds where a packet goes: what it relies upon is noted first, then its sender is learned, then rules and
+    /// forwarding table are asked.
+    #[inline]
+    fn find<'t>(
+        &mut self,
+        scene: &Scene<'t>,
+        member: &mut Member,
+        at: usize,
+        headers: Headers,
+        counts: &mut Counts,
+    ) -> Decision<'t> {
+        let looks_up = scene.topology.looks_up_flows();
+        let guard = looks_up.then(|| Guard::begin(&self.shared.generations, headers));
+        let source = self.learn(scene.port, headers, scene.now.seconds());
+        counts.not_learned += u64::from(source == Source::Unknown);
+        let ruling = self.find_rule(scene.topology, at, &mut counts.tally);
+        let verdict = match ruling.rule.map(|rule| &rule.doing) {
+            Some(Doing::Drop) => Verdict::Drop(DropReason::ByRule),
+            Some(Doing::Output(ports)) => rule::first_output(ports, scene, headers),
+            Some(Doing::Normal | Doing::Mark(_) | Doing::Mirror(_)) | None => {
+                self.verdict(scene, member, headers, &mut counts.lookups)
+            }
+        };
+        Decision { headers, verdict, ruling, source, guard, has_copies: false }
+    }
+
+    /// Does what the rule wants besides: it counts, marks, and copies.
+    #[inline]
+    fn apply(&mut self, scene: &Scene<'_>, index: usize, decision: &mut Decision<'_>) {
+        let Some(rule) = decision.ruling.rule else { return };
+        rule.cells.count(self.index, 1, self.burst.len_bytes(index).into());
+        let extras = self.extras.len();
+        match &rule.doing {
+            Doing::Mark(mark) => {
+                decision.headers.mark = *mark;
+                self.records[index].classified = Ok(decision.headers);
+            }
+            Doing::Output(ports) => self.copy_to_others(ports, index, scene, decision),
+            Doing::Mirror(to) => self.mirror(index, *to, scene.topology, decision),
+            Doing::Drop | Doing::Normal => {}
+        }
+        decision.has_copies = rule.is_to_many() || self.extras.len() > extras;
+    }
+
+    /// Tells kernel and cache what was decided, so that they repeat it.
+    #[inline]
+    fn record(&mut self, scene: &Scene<'_>, index: usize, decision: &Decision<'_>) {
+        let (Some(guard), Source::Known) = (decision.guard, decision.source) else { return };
+        let Decision { headers, verdict, ruling, has_copies, .. } = *decision;
+        let mark = self.records[index].facts.flow_mark;
+        let mut carried = self.repeats.take_carried(mark);
+        carried.packets += 1;
+        carried.bytes += u64::from(self.burst.len_bytes(index));
+        let made = Made { verdict, ruling, has_copies, carried };
+        self.offers.make(scene.topology, scene.port, headers, made, guard, scene.now);
+        if !has_copies {
+            self.repeats.put(mark, (verdict, ruling.place), guard, scene.topology, scene.now);
+        }
+    }
+
+    /// Shows the packets to a capture, and to the histogram of times under way.
+    fn show(
+        &mut self,
+        arena: &Arena,
+        port: &PortEntry,
+        member: &mut Member,
+        packets: Range<usize>,
+        moment: Moment,
+    ) {
         if let Some(tap) = &mut member.tap {
             for index in packets.clone() {
-                tap.take(arena, self.burst.packet(index), self.below[index].hints, moment.realtime_ns);
+                let hints = self.records[index].facts.hints;
+                tap.take(arena, self.burst.packet(index), hints, moment.realtime_ns);
             }
             // Its memory is given back here, once a capture.
             if tap.is_abandoned() {
@@ -158,9 +227,14 @@ impl Worker {
         if let Some(cells) = &port.latency {
             // What programs read, and what a device's clock is kept at by PTP.
             let cell = cells.of(self.index);
-            let arrived = self.below[packets].iter().filter(|below| below.hints.has(Hint::RxTimestamp));
-            arrived.for_each(|below| cell.observe(below.hints.rx_timestamp, moment.tai_ns));
+            let hints = self.records[packets].iter().map(|record| record.facts.hints);
+            let arrived = hints.filter(|hints| hints.has(Hint::RxTimestamp));
+            arrived.for_each(|hints| cell.observe(hints.rx_timestamp, moment.tai_ns));
         }
+    }
+
+    fn count_decisions(&self, member: &Member, counts: Counts) {
+        let Counts { not_learned, lookups, tally } = counts;
         member.cells.of(self.index).not_learned.add(not_learned);
         let cell = self.shared.worker_cell(self.index);
         cell.known.add(lookups.known);
@@ -175,7 +249,7 @@ impl Worker {
     pub(super) fn has_leaving(&self) -> bool {
         let leaves = |stretch: &Stretch| match stretch.alike {
             Some(found) => self.repeats.verdict(found).leaves(),
-            None => self.verdicts[stretch.packets.clone()].iter().any(Verdict::leaves),
+            None => self.records[stretch.packets.clone()].iter().any(|record| record.verdict.leaves()),
         };
         !self.extras.is_empty() || self.stretches.iter().any(leaves)
     }
@@ -191,11 +265,9 @@ impl Worker {
 
     fn verdict(
         &mut self,
-        topology: &Topology,
-        port: &PortEntry,
+        scene: &Scene<'_>,
         member: &mut Member,
         headers: Headers,
-        now: Nanos,
         lookups: &mut Lookups,
     ) -> Verdict {
         if mac::is_link_local(headers.dst) {
@@ -203,17 +275,17 @@ impl Worker {
         }
         if mac::is_multicast(headers.dst) {
             lookups.group += 1;
-            return self.flood(topology, member, headers.vid, now);
+            return self.flood(scene.topology, member, headers.vid, scene.now);
         }
-        let known = self.shared.fdb.lookup(headers.vid, headers.dst, now.seconds());
-        match known.and_then(|id| topology.port(PortId(id))) {
+        let known = self.shared.fdb.lookup(headers.vid, headers.dst, scene.now.seconds());
+        match known.and_then(|id| scene.topology.port(PortId(id))) {
             Some(output) => {
                 lookups.known += 1;
-                forward(port, output, headers.vid)
+                forward(scene.port, output, headers.vid)
             }
             None => {
                 lookups.unknown += 1;
-                self.flood(topology, member, headers.vid, now)
+                self.flood(scene.topology, member, headers.vid, scene.now)
             }
         }
     }

@@ -9,8 +9,8 @@ use forebay_wire::{Verdict as Checked, verify_l4};
 use forebay_xsk::{Destination, Joint, TagEdit, TxBatch};
 
 use super::Worker;
-use super::classify::Classified;
 use super::decide::Verdict;
+use super::record::Record;
 use crate::topology::Topology;
 
 /// Packets shorter than this are not worth a look at their TCP header.
@@ -36,7 +36,7 @@ impl Worker {
         }
         let mut index = 0;
         while index + 1 < self.burst.len() {
-            let found = run_from(index, arena, &self.burst, &self.classified, &self.verdicts, topology);
+            let found = run_from(index, arena, &self.burst, &self.records, topology);
             index += found.map_or(1, |found| found.run.segments() as usize);
             self.runs.extend(found);
         }
@@ -47,18 +47,18 @@ fn run_from(
     first: usize,
     arena: &Arena,
     burst: &Burst,
-    classified: &[Classified],
-    verdicts: &[Verdict],
+    records: &[Record],
     topology: &Topology,
 ) -> Option<JointRun> {
-    let Verdict::Forward(port) = verdicts[first] else { return None };
+    let Verdict::Forward(port) = records[first].verdict else { return None };
     let len_bytes = burst.len_bytes(first);
     let port = topology.port(port)?;
     if len_bytes < SHORTEST || !port.takes_joints || len_bytes > port.mtu + ETHERNET {
         return None;
     }
-    let leaves_alike =
-        |index: usize| verdicts[index] == verdicts[first] && same_way_in(classified, first, index);
+    let leaves_alike = |index: usize| {
+        records[index].verdict == records[first].verdict && same_way_in(&records[first], &records[index])
+    };
     if !leaves_alike(first + 1) {
         return None;
     }
@@ -82,8 +82,8 @@ fn run_from(
     (run.segments() > 1).then_some(JointRun { first, run })
 }
 
-fn same_way_in(classified: &[Classified], first: usize, index: usize) -> bool {
-    match (&classified[first], &classified[index]) {
+fn same_way_in(first: &Record, other: &Record) -> bool {
+    match (&first.classified, &other.classified) {
         (Ok(a), Ok(b)) => {
             let vlans_are = a.vid == b.vid && a.tag == b.tag && a.tag_is_out == b.tag_is_out;
             vlans_are && a.input == b.input && a.mark == b.mark

@@ -15,15 +15,16 @@ use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Magazine, PacketSegmen
 use forebay_xsk::TagEdit;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::below::Below;
+use super::facts::Facts;
 use super::parcel::{self, Parcel, Pieces, Undeliverable};
+use super::record::Record;
 
 /// A packet that waits in a source, with what is known of it.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryPacket {
     /// The sender keeps a reference of its own, so that nothing is freed on the packet path.
     pub(crate) bytes: Arc<[u8]>,
-    pub(crate) below: Below,
+    pub(crate) facts: Facts,
 }
 
 /// Why a source takes a packet no more.
@@ -81,17 +82,16 @@ impl MemorySource {
     }
 
     /// Copies the next packets into frames. A packet that finds no frame is lost, and counted.
-    pub(super) fn receive(&mut self, burst: &mut Burst, below: &mut Vec<Below>, piece: Piece) {
-        below.clear();
+    pub(super) fn receive(&mut self, burst: &mut Burst, records: &mut [Record], piece: Piece) {
         let mut received = 0;
         while !burst.is_full() && burst.len() < piece.packets as usize && received < piece.bytes {
             let Ok(packet) = self.packets.pop() else { break };
             let pieces = Pieces::whole(&packet.bytes);
             match pieces.copy(&self.arena, &mut self.magazine) {
                 Ok(segments) => {
+                    records[burst.len()].facts = packet.facts;
                     segments.for_each(|(segment, is_last)| burst.push(segment, is_last));
                     received += packet.bytes.len() as u64;
-                    below.push(packet.below);
                 }
                 Err(_) => self.no_frame += 1,
             }

@@ -6,7 +6,7 @@ use forebay_control::{DropReason, PortId};
 use forebay_policy::{Piece, Standing};
 use forebay_xsk::Reads;
 
-use super::below::Below;
+use super::facts::Facts;
 use super::repeat::Found;
 use super::{BUDGET, Feed, ServedSource, Source, SuppliedBy, Worker, XskSource};
 
@@ -42,7 +42,7 @@ impl Worker {
         match source {
             Source::Xsk(xsk) => self.receive_xsk(xsk, piece, *feed),
             Source::Memory(memory) => {
-                memory.receive(&mut self.burst, &mut self.below, piece);
+                memory.receive(&mut self.burst, &mut self.records, piece);
                 self.count_lost(*feed, memory.take_no_frame());
             }
         }
@@ -74,8 +74,7 @@ impl Worker {
         if xsk.is_marked {
             self.look_below(xsk.ring.arena(), feed == Feed::Shared);
         } else {
-            self.below.clear();
-            self.below.resize(self.burst.len(), Below::default());
+            self.records[..self.burst.len()].iter_mut().for_each(|record| record.facts = Facts::default());
         }
     }
 
@@ -90,7 +89,8 @@ impl Worker {
     }
 
     fn find_stretches(&mut self) {
-        for (index, port) in self.below.iter().map(|below| below.port).enumerate() {
+        for (index, record) in self.records[..self.burst.len()].iter().enumerate() {
+            let port = record.facts.port;
             match self.stretches.last_mut() {
                 Some(stretch) if stretch.port == port => stretch.packets.end += 1,
                 _ => self.stretches.push(Stretch::new(port, index..index + 1)),

@@ -20,10 +20,9 @@ use forebay_policy::Nanos;
 use forebay_pool::prefetch;
 
 use super::Worker;
-use super::below::Below;
-use super::classify::Classified;
 use super::decide::Verdict;
 use super::offer::{Guard, PAUSE, is_lasting};
+use super::record::Record;
 use crate::rules::{Doing, Place};
 use crate::topology::Topology;
 
@@ -142,38 +141,34 @@ fn index_of(mark: u32) -> usize {
 impl Worker {
     /// Finds which of the burst's packets repeat a decision.
     pub(super) fn find_repeats(&mut self, topology: &Topology, now: Nanos) {
-        let Self { repeats, repeated, below, stretches, burst, shared, .. } = self;
-        repeated.clear();
-        repeated.resize(burst.len(), None);
+        let Self { repeats, records, stretches, burst, shared, .. } = self;
+        let records = &mut records[..burst.len()];
+        records.iter_mut().for_each(|record| record.repeats = None);
         for stretch in stretches.iter_mut() {
             let port = stretch.port.and_then(|id| topology.port(id));
             if !port.is_some_and(|port| port.is_told) || stretch.packets.is_empty() {
                 continue;
             }
-            let packets = stretch.packets.clone();
+            let records = &mut records[stretch.packets.clone()];
             let find = |mark| repeats.find(mark, topology, &shared.generations, now);
             // Packets of one flow come one after the other, mostly.
-            let first = below[packets.start].flow_mark;
-            if below[packets.clone()].iter().all(|below| below.flow_mark == first) {
+            let first = records[0].facts.flow_mark;
+            if records.iter().all(|record| record.facts.flow_mark == first) {
                 stretch.alike = find(first);
                 continue;
             }
-            let alike = |one: &Below, other: &Below| one.flow_mark == other.flow_mark;
-            below[packets.clone()].chunk_by(alike).for_each(|alike| repeats.seek(alike[0].flow_mark));
-            let (mut mark, mut found) = (NOBODYS, None);
-            for index in packets {
-                if below[index].flow_mark != mark {
-                    mark = below[index].flow_mark;
-                    found = find(mark);
-                }
-                repeated[index] = found;
+            let alike = |one: &Record, other: &Record| one.facts.flow_mark == other.facts.flow_mark;
+            records.chunk_by(alike).for_each(|alike| repeats.seek(alike[0].facts.flow_mark));
+            for alike in records.chunk_by_mut(alike) {
+                let found = find(alike[0].facts.flow_mark);
+                alike.iter_mut().for_each(|record| record.repeats = found);
             }
         }
     }
 
     /// How many of the packets repeat this decision before one does not.
     pub(super) fn repeating(&self, found: Found, packets: Range<usize>) -> usize {
-        self.repeated[packets].iter().take_while(|repeated| **repeated == Some(found)).count()
+        self.records[packets].iter().take_while(|record| record.repeats == Some(found)).count()
     }
 
     /// Does with these packets what was done with the one before them.
@@ -183,22 +178,21 @@ impl Worker {
         slot.packets = slot.packets.wrapping_add(count as u32);
         slot.bytes = slot.bytes.wrapping_add(bytes);
         let verdict = slot.verdict;
+        let records = &mut self.records[packets];
         if let Some(rule) = topology.rules().rule(slot.place) {
             rule.cells.count(self.index, count as u64, bytes);
             if let Doing::Mark(mark) = &rule.doing {
-                self.classified[packets.clone()]
-                    .iter_mut()
-                    .flatten()
-                    .for_each(|headers| headers.mark = *mark);
+                let headers = records.iter_mut().filter_map(|record| record.classified.as_mut().ok());
+                headers.for_each(|headers| headers.mark = *mark);
             }
         }
-        if !verdict.leaves() {
-            self.verdicts.extend(std::iter::repeat_n(verdict, count));
-            return;
+        for record in records {
+            // One that is sent on must have headers, and it has: the port's program read them.
+            record.verdict = match record.classified {
+                Err(reason) if verdict.leaves() => Verdict::Drop(reason),
+                _ => verdict,
+            };
         }
-        // One that is sent on must have headers, and it has: the port's program read them.
-        let readable = |classified: &Classified| classified.map_or_else(Verdict::Drop, |_| verdict);
-        self.verdicts.extend(self.classified[packets].iter().map(readable));
     }
 }
 

@@ -9,7 +9,7 @@ use forebay_pool::Arena;
 use super::Worker;
 use super::cache::Tally;
 use super::classify::Headers;
-use super::decide::Verdict;
+use super::decide::{Decision, Scene, Verdict};
 use super::key::Key;
 use crate::rules::{AtL2, Place, RuleSet, Ruling};
 use crate::topology::{PortEntry, Topology};
@@ -34,8 +34,9 @@ impl Worker {
         }
         self.cache.follow(topology.generation());
         for index in packets {
-            let asked = match &self.classified[index] {
-                _ if self.repeated[index].is_some() => Asked::Decided(Place::NONE),
+            let record = &self.records[index];
+            let asked = match &record.classified {
+                _ if record.repeats.is_some() => Asked::Decided(Place::NONE),
                 Ok(headers) => self.ask(arena, rules, index, headers),
                 Err(_) => Asked::Decided(Place::NONE),
             };
@@ -58,7 +59,7 @@ impl Worker {
         }
         let first = &self.burst.packet(index)[0];
         let key = Key::read(headers, arena.bytes(&first.frame, first.offset, first.len));
-        Asked::Deeper { key, set: self.cache.seek(&key, &self.below[index].hints) }
+        Asked::Deeper { key, set: self.cache.seek(&key, &self.records[index].facts.hints) }
     }
 
     /// The rule that the packet falls under which was asked about in this place, if there is one.
@@ -80,44 +81,41 @@ impl Worker {
     }
 
     /// Notes the copy that a mirror makes of a packet, unless the packet goes there anyway.
-    pub(super) fn mirror(
-        &mut self,
-        index: usize,
-        to: PortId,
-        topology: &Topology,
-        headers: Headers,
-        verdict: Verdict,
-    ) {
-        let goes_there = match verdict {
+    pub(super) fn mirror(&mut self, index: usize, to: PortId, topology: &Topology, decision: &Decision<'_>) {
+        let goes_there = match decision.verdict {
             Verdict::Forward(id) => id == to,
-            Verdict::Flood => is_flooded(to, topology, headers),
+            Verdict::Flood => is_flooded(to, topology, decision.headers),
             Verdict::Drop(_) | Verdict::Refused(..) => false,
         };
-        if to != headers.input && !goes_there {
+        if to != decision.headers.input && !goes_there {
             self.extras.push((index, to));
         }
     }
 
-    /// To the first of the ports that may have it; copies go to the others.
-    pub(super) fn output(
+    /// Notes copies for the ports behind the first that may have the packet.
+    pub(super) fn copy_to_others(
         &mut self,
         ports: &[PortId],
         index: usize,
-        topology: &Topology,
-        port: &PortEntry,
-        headers: Headers,
-    ) -> Verdict {
-        let mut verdict = None;
-        let mut refused = Verdict::Drop(DropReason::NoDestination);
-        for id in ports {
-            match may_leave(*id, topology, port, headers.vid) {
-                Ok(()) if verdict.is_none() => verdict = Some(Verdict::Forward(*id)),
-                Ok(()) => self.extras.push((index, *id)),
-                Err(reason) => refused = Verdict::Refused(reason, *id),
-            }
-        }
-        verdict.unwrap_or(refused)
+        scene: &Scene<'_>,
+        decision: &Decision<'_>,
+    ) {
+        let vid = decision.headers.vid;
+        let may = ports.iter().filter(|id| may_leave(**id, scene.topology, scene.port, vid).is_ok());
+        self.extras.extend(may.skip(1).map(|id| (index, *id)));
     }
+}
+
+/// To the first of the ports that may have it.
+pub(super) fn first_output(ports: &[PortId], scene: &Scene<'_>, headers: Headers) -> Verdict {
+    let mut refused = Verdict::Drop(DropReason::NoDestination);
+    for id in ports {
+        match may_leave(*id, scene.topology, scene.port, headers.vid) {
+            Ok(()) => return Verdict::Forward(*id),
+            Err(reason) => refused = Verdict::Refused(reason, *id),
+        }
+    }
+    refused
 }
 
 /// Whether a packet that is flooded leaves at this port too.

@@ -34,8 +34,8 @@ impl Worker {
         let mut index = 0;
         while index < self.burst.len() {
             let joint = runs.next_if(|joint| joint.first == index);
-            if let Ok(headers) = self.classified[index] {
-                match (self.verdicts[index], joint) {
+            if let Ok(headers) = self.records[index].classified {
+                match (self.records[index].verdict, joint) {
                     (Verdict::Forward(port), Some(joint)) => {
                         out.send_joint(port, &self.burst, joint, headers)
                     }
@@ -47,7 +47,7 @@ impl Worker {
             index += joint.map_or(1, |joint| joint.run.segments() as usize);
         }
         for (index, port) in &self.extras {
-            if let Ok(headers) = self.classified[*index] {
+            if let Ok(headers) = self.records[*index].classified {
                 out.send_to(*port, self.burst.packet(*index), headers);
             }
         }

@@ -29,9 +29,9 @@ use crate::publication::Publication;
 use crate::rules::RuleSet;
 use crate::shared::Shared;
 use crate::topology::Topology;
-use crate::worker::below::Below;
 use crate::worker::clock::Moment;
 use crate::worker::decide::Verdict;
+use crate::worker::facts::Facts;
 use crate::worker::receive::Stretch;
 use crate::worker::{Member, Offer, Offers, RulingCache, Worker};
 
@@ -161,15 +161,14 @@ impl Product {
         self.arena.bytes_mut(&mut frame, HEADROOM, len).copy_from_slice(bytes);
         let topology = self.shared.topology.load_full();
         self.worker.burst.push(Segment { frame, offset: HEADROOM, len }, true);
-        self.worker.below.clear();
-        self.worker.below.push(Below { flow_mark, ..Below::default() });
+        self.worker.records[0].facts = Facts { flow_mark, ..Facts::default() };
         self.worker.stretches.clear();
         self.worker.stretches.push(Stretch::new(Some(PortId(input)), 0..1));
         // What was decided once is not too old here.
         self.worker.find_repeats(&topology, Nanos(0));
         if (self.now.0 / STEP.0).is_multiple_of(2) {
             // As among packets of other flows.
-            self.worker.repeated[0] = self.worker.stretches[0].alike.take();
+            self.worker.records[0].repeats = self.worker.stretches[0].alike.take();
         }
         self.worker.classify(&self.arena, &topology);
         self.worker.decide(&self.arena, &topology, Moment { now: self.now, ..Moment::default() });
@@ -181,20 +180,20 @@ impl Product {
 
     /// Whether the worker did with the last packet what it had done with one before.
     pub(super) fn has_repeated(&self) -> bool {
-        self.worker.stretches[0].alike.or(self.worker.repeated[0]).is_some()
+        self.worker.stretches[0].alike.or(self.worker.records[0].repeats).is_some()
     }
 
     /// The worker's last.
     pub(super) fn verdict(&self) -> Option<Verdict> {
-        self.worker.verdicts.first().copied()
+        Some(self.worker.records[0].verdict)
     }
 
     /// Where `Worker::transmit` sends the packet.
     fn copies(&self, topology: &Topology, input: u16) -> Copies {
-        let Ok(headers) = self.worker.classified[0] else { return Vec::new() };
+        let Ok(headers) = self.worker.records[0].classified else { return Vec::new() };
         let segment = &self.worker.burst.packet(0)[0];
         let packet = self.arena.bytes(&segment.frame, segment.offset, segment.len);
-        let mut ports = match self.worker.verdicts[0] {
+        let mut ports = match self.worker.records[0].verdict {
             Verdict::Forward(port) => vec![port],
             Verdict::Drop(_) | Verdict::Refused(..) => Vec::new(),
             Verdict::Flood => {

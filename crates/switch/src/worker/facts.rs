@@ -1,4 +1,4 @@
-//! What lies below packets: the source port's mark, and hints.
+//! What is known of packets besides their bytes. A ring's packets have it below them: the source port's mark, and hints.
 //!
 //! ```text
 //!   frame │ headroom … │ mark: port id, LAYOUT_MARK │ packet
@@ -19,7 +19,7 @@ use crate::layouts::KnownLayout;
 
 /// One packet's.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Below {
+pub(crate) struct Facts {
     /// Where all ports share the ring. `None`: there is no mark where the layout says, which only a broken program would do.
     pub(super) port: Option<PortId>,
     pub(super) hints: Values,
@@ -32,11 +32,10 @@ pub(crate) struct Below {
 impl Worker {
     /// Reads what lies below the burst's packets. Runs of equal ids are looked up once.
     pub(super) fn look_below(&mut self, arena: &Arena, asks_port: bool) {
-        let Self { layouts, below, burst, shared, index: worker, .. } = self;
+        let Self { layouts, records, burst, shared, index: worker, .. } = self;
         let (layouts, cell) = (&**layouts.load(), shared.worker_cell(*worker));
-        below.clear();
         let (mut id, mut found, mut run) = (LAYOUT_MARK, Found::Unknown, 0u64);
-        for index in 0..burst.len() {
+        for (index, record) in records[..burst.len()].iter_mut().enumerate() {
             let bytes = bytes_below(arena, &burst.packet(index)[0]);
             let next = id_of(bytes);
             if next != id {
@@ -45,17 +44,17 @@ impl Worker {
             }
             run += 1;
             let (looked, end) = match found {
-                Found::Known(layout) => (Below::hinted(bytes, layout), BELOW_BYTES - layout.plan.bytes()),
-                Found::Stale | Found::Unknown => (Below::default(), BELOW_BYTES),
+                Found::Known(layout) => (Facts::hinted(bytes, layout), BELOW_BYTES - layout.plan.bytes()),
+                Found::Stale | Found::Unknown => (Facts::default(), BELOW_BYTES),
             };
             let port = if asks_port { mark_at(bytes, end) } else { None };
-            below.push(Below { port, ..looked });
+            record.facts = Facts { port, ..looked };
         }
         count(id, found, run, cell, *worker);
     }
 }
 
-impl Below {
+impl Facts {
     #[inline]
     fn hinted(bytes: &[u8; BELOW_BYTES], layout: &KnownLayout) -> Self {
         let hints = layout.plan.read(bytes);

@@ -1,0 +1,33 @@
+//! What the verbs know of one packet of the burst: each writes its part and reads those before it.
+
+use forebay_control::DropReason;
+
+use super::BUDGET;
+use super::classify::Classified;
+use super::decide::Verdict;
+use super::facts::Facts;
+use super::repeat::Found;
+
+/// One packet's record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// By receive: what the source knows of it.
+    pub(super) facts: Facts,
+    /// The decision that it repeats, if it does.
+    pub(super) repeats: Option<Found>,
+    /// By classify: its headers.
+    pub(super) classified: Classified,
+    /// By decide: where it goes.
+    pub(super) verdict: Verdict,
+}
+
+/// As many as a burst has packets at most. What lies behind the burst's packets is of bursts before.
+pub(super) fn records() -> Box<[Record]> {
+    let record = Record {
+        facts: Facts::default(),
+        repeats: None,
+        classified: Err(DropReason::PortDown),
+        verdict: Verdict::Drop(DropReason::PortDown),
+    };
+    vec![record; BUDGET].into_boxed_slice()
+}
