@@ -2,7 +2,7 @@
 //!
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
-//! for the kernel.
+//! for the kernel, how much of the flow table it may have.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -12,6 +12,7 @@
 
 mod bucket;
 mod deficit;
+mod flow_share;
 mod histogram;
 mod lane;
 mod linger;
@@ -24,6 +25,7 @@ mod turn;
 
 pub use bucket::TokenBucket;
 pub use deficit::Deficit;
+pub use flow_share::{FlowRefusal, FlowShare};
 pub use histogram::Buckets;
 pub use lane::{Lane, LaneChoice};
 pub use linger::Linger;

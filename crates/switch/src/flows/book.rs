@@ -9,7 +9,7 @@ use forebay_control::{DropReason, PortCounters, PortId};
 use forebay_kernel::{
     FlowAction, FlowCount, FlowKey, FlowNumber, FlowTable, FlowTag, FlowVerdict, Generations,
 };
-use forebay_policy::{Nanos, TokenBucket};
+use forebay_policy::{FlowRefusal, FlowShare, Nanos};
 
 use crate::fdb::Fdb;
 use crate::worker::{Offer, Unrepeatable};
@@ -74,8 +74,7 @@ pub(crate) struct UserEntry {
 /// One port's part.
 #[derive(Debug)]
 struct PortFlows {
-    entries: u64,
-    installs: TokenBucket,
+    share: FlowShare,
     /// What the kernel carried from and to it.
     counters: PortCounters,
 }
@@ -115,8 +114,8 @@ impl FlowBook {
 
     pub(crate) fn set_limits(&mut self, limits: FlowLimits) {
         if limits.installs_per_second != self.limits.installs_per_second {
-            let bucket = TokenBucket::new(limits.installs_per_second, limits.installs_per_second);
-            self.ports.values_mut().for_each(|port| port.installs = bucket);
+            let rate = limits.installs_per_second;
+            self.ports.values_mut().for_each(|port| port.share.set_rate(rate));
         }
         self.limits = limits;
     }
@@ -201,7 +200,7 @@ impl FlowBook {
         let settled = self.table.count(number);
         let carried = FlowCount::default();
         self.entries.insert(number, Entry { offer, verdict, installed: now, used: now, carried, settled });
-        self.port(offer.key.port_id()).entries += 1;
+        self.port(offer.key.port_id()).share.entered();
         self.totals.installed += 1;
     }
 
@@ -235,28 +234,22 @@ impl FlowBook {
         FlowVerdict { action: FlowAction::Tell { port_id, flow_mark: self.last_mark }, ..verdict }
     }
 
-    /// A port may have as many flows as are left for others (Dynamic Threshold with alpha 1), and so many new ones a
-    /// second.
     fn may_install(&mut self, port_id: u16, now: Nanos) -> bool {
         let free = self.limits.max_entries.saturating_sub(self.len());
-        let port = self.port(port_id);
-        if free == 0 {
-            self.totals.table_full += 1;
-        } else if port.entries >= free {
-            self.totals.over_share += 1;
-        } else if !port.installs.take(now, 1) {
-            self.totals.over_rate += 1;
-        } else {
-            return true;
-        }
+        let refused = match self.port(port_id).share.ask(free, now) {
+            Ok(()) => return true,
+            Err(FlowRefusal::TableFull) => &mut self.totals.table_full,
+            Err(FlowRefusal::OverShare) => &mut self.totals.over_share,
+            Err(FlowRefusal::OverRate) => &mut self.totals.over_rate,
+        };
+        *refused += 1;
         false
     }
 
     fn port(&mut self, port_id: u16) -> &mut PortFlows {
         let per_second = self.limits.installs_per_second;
         self.ports.entry(port_id).or_insert_with(|| PortFlows {
-            entries: 0,
-            installs: TokenBucket::new(per_second, per_second),
+            share: FlowShare::new(per_second),
             counters: PortCounters::default(),
         })
     }
@@ -399,7 +392,7 @@ impl FlowBook {
         if let Some(entry) = self.entries.remove(&number) {
             self.table.remove(number);
             let port = self.port(entry.offer.key.port_id());
-            port.entries = port.entries.saturating_sub(1);
+            port.share.left();
             self.leaving.insert(number, entry);
         }
     }

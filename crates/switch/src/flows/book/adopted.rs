@@ -24,7 +24,7 @@ impl FlowBook {
             let settled = self.table.settled(number);
             let entry = Entry { offer, verdict, installed: now, used: now, carried: settled, settled };
             self.entries.insert(number, entry);
-            self.port(key.port_id()).entries += 1;
+            self.port(key.port_id()).share.entered();
             if let FlowAction::Tell { .. } = verdict.action {
                 // Marks are this process's own.
                 self.take_out(number);
