@@ -2,7 +2,8 @@
 /*
  * Whether a port may take frames of the pool: Dynamic Threshold (Choudhury and
  * Hahne 1998) of what is free above the headroom, or a first burst by what is
- * free at all; decided before a packet is copied or even handed over.
+ * free at all; decided before a packet is copied or even handed over. A packet is
+ * let in whole, so that what it takes has to fit: see ONE_PACKET.
  *
  * crates/policy/src/threshold.rs states the same rule and tests it.
  */
@@ -13,10 +14,18 @@
 
 #define TH_ALPHA_ONE 10
 
+/*
+ * Frames that one packet may take of an empty ring whatever the ring's limit is, if
+ * that is not 0: 64 KB of TCP in parts of 1 KB. So no ordinary packet is one that
+ * could never pass, and no packet takes much more than its port may hold.
+ */
+#define ONE_PACKET 64
+
 enum taking {
 	TAKEN,
 	OVER_THRESHOLD,
 	RING_FULL,
+	TOO_BIG,
 };
 
 /*
@@ -83,9 +92,15 @@ static __noinline enum taking take_frames(__u32 number, __u32 frames)
 	reserve = used + free < account->reserve ? used + free : account->reserve;
 	if (limit < reserve)
 		limit = reserve;
-	if (used >= account->depth || (used && used + frames > account->depth))
+	if (used >= account->depth)
 		return RING_FULL;
-	if (used >= limit)
+	if (frames > account->depth)
+		return TOO_BIG;
+	if (used + frames > account->depth)
+		return RING_FULL;
+	if (used >= limit || frames > free)
+		return OVER_THRESHOLD;
+	if (used + frames > limit && (used || frames > ONE_PACKET))
 		return OVER_THRESHOLD;
 	/* The sum first, so that what a worker settles is in it already. */
 	add(&pool->taken, frames);
@@ -95,15 +110,16 @@ static __noinline enum taking take_frames(__u32 number, __u32 frames)
 
 /* Takes frames for packets of a port, or counts them as lost: 1 or 0. */
 static __always_inline int admit(struct port_counters *counted, __u32 account, __u32 packets,
-				 __u32 length)
+				 __u32 frames)
 {
-	enum taking taking = take_frames(account, frames_for(packets, length));
+	enum taking taking = take_frames(account, frames);
 
 	if (taking == TAKEN)
 		return 1;
 	/* Both, so that no pointer is computed by a condition, which the verifier refuses. */
 	add(&counted->over_threshold_packets, taking == OVER_THRESHOLD ? packets : 0);
 	add(&counted->ring_full_packets, taking == RING_FULL ? packets : 0);
+	add(&counted->too_big_packets, taking == TOO_BIG ? packets : 0);
 	return 0;
 }
 

@@ -49,16 +49,12 @@ static __always_inline int set_tag(struct __sk_buff *skb, struct flow_says *says
 }
 
 /* Bytes on the wire of all packets that this one becomes, and how long the longest is. */
-static __always_inline __u32 wire_bytes(struct __sk_buff *skb, __u32 packets, __u32 *longest)
+static __always_inline __u32 wire_bytes(struct __sk_buff *skb, cut_t cut, __u32 *longest)
 {
-	__u32 length = skb->len + (skb->vlan_present ? 4 : 0), headers;
+	__u32 length = skb->len + (skb->vlan_present ? 4 : 0);
 
-	*longest = length;
-	if (!skb->gso_size)
-		return length;
-	headers = header_bytes(skb);
-	*longest = headers + skb->gso_size;
-	return length + (packets - 1) * headers;
+	*longest = skb->gso_size ? CUT_HEADERS(cut) + skb->gso_size : length;
+	return length + (CUT_PACKETS(cut) - 1) * CUT_HEADERS(cut);
 }
 
 /*
@@ -79,21 +75,22 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 	__u64 epoch = current_epoch();
 	struct decision decision = {};
 	struct flow_says *says = &decision.says;
-	__u32 packets, bytes, longest;
+	__u32 bytes, longest;
 	struct flow_key key;
 	__be16 ethertype;
 	int failed = 0;
+	cut_t cut;
 
 	if (!follows_flows() || packet_key(skb, port_id, &key, &ethertype) ||
 	    !find_flow(&key, epoch, &decision) ||
 	    !decide_deeper(skb, IN_SKB, ethertype, ETH_HLEN, epoch, &key, &decision))
 		return NOT_FOLLOWED;
-	packets = wire_packets(skb);
-	bytes = wire_bytes(skb, packets, &longest);
+	cut = cut_of(skb);
+	bytes = wire_bytes(skb, cut, &longest);
 	if (longest > says->max_length)
 		return NOT_FOLLOWED;
 	if (says->action == FLOW_DROP) {
-		count(decision.flow, packets, bytes);
+		count(decision.flow, CUT_PACKETS(cut), bytes);
 		return TC_ACT_SHOT;
 	}
 	if (says->action != FLOW_OUTPUT && says->action != FLOW_DELIVER)
@@ -105,7 +102,7 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 	if (failed)
 		return TC_ACT_SHOT;
 	skb->mark = says->mark;
-	count(decision.flow, packets, bytes);
+	count(decision.flow, CUT_PACKETS(cut), bytes);
 	return says->action == FLOW_DELIVER ? deliver(skb, decision.ifindex) :
 						 bpf_redirect(decision.ifindex, 0);
 }

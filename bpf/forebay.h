@@ -83,7 +83,8 @@ struct port_counters {
 	__u64 refused_packets;	 /* the port's program could not hand over */
 	__u64 over_threshold_packets; /* the port held its share of the pool */
 	__u64 ring_full_packets; /* the ring had no room left */
-	__u64 reserved[2];	 /* a whole cache line a port */
+	__u64 too_big_packets;	 /* of packets that take more frames than the ring has */
+	__u64 reserved;		 /* a whole cache line a port */
 };
 
 /*

@@ -12,21 +12,31 @@
 #include "account.h"
 #include "flow_tcx.h"
 #include "gso.h"
+#include "tag.h"
 
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
 
-/* What headers of a cut packet take at most, about; they count towards its frames. */
-#define HEADERS_GUESS 128
+/* Frames of all packets that this one becomes; each begins in a frame of its own. */
+static __noinline __u32 frames_of(struct __sk_buff *skb, cut_t cut)
+{
+	__u32 length = skb->len + (skb->vlan_present ? TAG_BYTES : 0);
+	__u32 longest = CUT_HEADERS(cut) + CUT_MORE(cut) + skb->gso_size;
 
-/* A function of its own, as header_bytes() is. */
+	if (skb->gso_size == PARTS_DIFFER)
+		return CUT_PACKETS(cut) + frames_for(1, length);
+	return frames_for(CUT_PACKETS(cut), skb->gso_size && longest < length ? longest : length);
+}
+
+/* A function of its own: without CAP_PERFMON no stack slot that held a pointer is used again. */
 static __noinline int to_collector(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;
 	struct port_counters *counted;
 	struct collector_ends *collector;
 	struct port_config *port;
-	__u32 packets, account, length, bank;
+	__u32 packets, account, bank;
+	cut_t cut;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
@@ -36,10 +46,10 @@ static __noinline int to_collector(struct __sk_buff *skb)
 	collector = bpf_map_lookup_elem(&collectors, &bank);
 	if (!counted || !collector || !find_account(port, port->queue, &account))
 		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
-	packets = wire_packets(skb);
-	length = skb->gso_size ? skb->gso_size + HEADERS_GUESS : skb->len;
+	cut = cut_of(skb);
+	packets = CUT_PACKETS(cut);
 	add(&counted->offered_packets, packets);
-	if (!admit(counted, account, packets, length))
+	if (!admit(counted, account, packets, frames_of(skb, cut)))
 		return TC_ACT_SHOT;
 	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), port->port_id)) {
 		add(&counted->refused_packets, packets);

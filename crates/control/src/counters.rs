@@ -45,9 +45,11 @@ drop_reasons! {
     NoFrame => "no_frame",
     /// The port's RX ring was full: the worker did not keep up.
     RxRingFull => "rx_ring_full",
+    /// One packet, cut as it asks for, would take more frames than the port's RX ring has.
+    RxTooBig => "rx_too_big",
     /// The collector lost the packet before it reached the port's RX ring.
     CollectorFull => "collector_full",
-    /// The port already held its share of the pool.
+    /// The port's share of the pool had no room for the packet.
     OverThreshold => "over_threshold",
     /// The port's flooding limit was reached.
     FloodLimited => "flood_limited",

@@ -22,6 +22,8 @@ pub struct KernelCounters {
     pub over_threshold_packets: u64,
     /// Not handed over because the ring had no room left.
     pub ring_full_packets: u64,
+    /// Not handed over because one packet would take more frames than the ring has.
+    pub too_big_packets: u64,
 }
 
 impl KernelCounters {
@@ -34,6 +36,7 @@ impl KernelCounters {
             refused_packets: self.refused_packets.wrapping_sub(earlier.refused_packets),
             over_threshold_packets: self.over_threshold_packets.wrapping_sub(earlier.over_threshold_packets),
             ring_full_packets: self.ring_full_packets.wrapping_sub(earlier.ring_full_packets),
+            too_big_packets: self.too_big_packets.wrapping_sub(earlier.too_big_packets),
         }
     }
 }
@@ -57,6 +60,7 @@ impl CounterTable {
         // The later stage is read first, so that a packet in between is seen as on its way and never as too many.
         let (unclaimed_packets, collected_packets) = (word(2), word(1));
         KernelCounters {
+            too_big_packets: word(6),
             ring_full_packets: word(5),
             over_threshold_packets: word(4),
             refused_packets: word(3),

@@ -9,6 +9,7 @@
 
 mod bound;
 mod checksums;
+mod claims;
 mod deeper;
 mod departures;
 mod following;

@@ -281,7 +281,8 @@ mod tests {
                 ("refused_packets", 24),
                 ("over_threshold_packets", 32),
                 ("ring_full_packets", 40),
-                ("reserved", 48),
+                ("too_big_packets", 48),
+                ("reserved", 56),
             ]
         );
     }

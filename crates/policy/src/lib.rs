@@ -33,5 +33,5 @@ pub use nanos::Nanos;
 pub use pace::{Pace, Served};
 pub use refill::{Poll, Refill, RefillRule};
 pub use run_list::RunList;
-pub use threshold::{Admission, Occupancy, Th, Threshold};
+pub use threshold::{Admission, ONE_PACKET, Occupancy, Taking, Th, Threshold};
 pub use turn::{Piece, Standing, Turn};

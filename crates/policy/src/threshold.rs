@@ -10,6 +10,11 @@
 //! others have saturated, and no queue holds more than by the plain rule. N saturated queues hold α(B−H)/(1+αN) each, if
 //! that is more than a first burst.
 //!
+//! A packet is let in whole or not at all, and all frames that it takes have to fit: into what its queue may hold, into
+//! the ring and into the pool. The one exception is an empty queue, which takes a packet of up to [`ONE_PACKET`] frames
+//! where it may hold any. So no ordinary packet is one that could never pass, and what a packet claims to be cut into
+//! costs other queues nothing.
+//!
 //! The kernel programs decide by the same rule (bpf/account.h); this is the rule as one can test it, and what
 //! `forebay pool show` computes limits from.
 
@@ -45,6 +50,10 @@ impl Th {
     }
 }
 
+/// Frames that one packet may take of an empty queue whatever its limit is, if that is not 0: 64 KB of TCP in parts of
+/// 1 KB.
+pub const ONE_PACKET: u64 = 64;
+
 /// How much one queue may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
@@ -69,6 +78,13 @@ pub struct Occupancy {
     pub first_burst: u64,
 }
 
+impl Occupancy {
+    /// Frames that nobody holds.
+    fn free(&self) -> u64 {
+        self.pool_size.saturating_sub(self.pool_used)
+    }
+}
+
 /// One queue's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
@@ -83,7 +99,7 @@ pub struct Admission {
 impl Admission {
     /// Frames the queue may hold at this moment.
     pub fn limit(&self, seen: Occupancy) -> u64 {
-        let free = seen.pool_size.saturating_sub(seen.pool_used);
+        let free = seen.free();
         let shared = free.saturating_sub(seen.headroom);
         let (limit, burst) = match self.threshold {
             Threshold::Dynamic(th) => (th.of(shared), th.min(Th::ONE).of(free)),
@@ -94,12 +110,41 @@ impl Admission {
         limit.max(u64::from(self.reserve).min(seen.used + free)).min(self.depth.into())
     }
 
-    /// Whether a packet of `frames` may come in. A packet is let in whole; a queue that is empty takes any, so that
-    /// there is no packet that could never pass.
-    pub fn admits(&self, seen: Occupancy, frames: u64) -> bool {
-        let limit = self.limit(seen);
-        seen.used < limit && (seen.used == 0 || seen.used + frames <= self.depth.into())
+    /// Decides whether a packet may take `frames` frames, all of them at once.
+    pub fn take(&self, seen: Occupancy, frames: u64) -> Taking {
+        let (limit, depth) = (self.limit(seen), u64::from(self.depth));
+        let is_first = seen.used == 0 && frames <= ONE_PACKET;
+        let asked = seen.used + frames;
+        if seen.used >= depth {
+            Taking::RingFull
+        } else if frames > depth {
+            Taking::TooBig
+        } else if asked > depth {
+            Taking::RingFull
+        } else if seen.used >= limit || frames > seen.free() || (asked > limit && !is_first) {
+            Taking::OverThreshold
+        } else {
+            Taking::Taken
+        }
     }
+
+    /// Whether a packet of `frames` frames may come in.
+    pub fn admits(&self, seen: Occupancy, frames: u64) -> bool {
+        self.take(seen, frames) == Taking::Taken
+    }
+}
+
+/// What becomes of a packet that asks for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Taking {
+    /// It has them.
+    Taken,
+    /// The queue's share of the pool has no room for it.
+    OverThreshold,
+    /// The ring has no room left for it.
+    RingFull,
+    /// The ring never has room for it, not even when it is empty.
+    TooBig,
 }
 
 #[cfg(test)]
@@ -260,11 +305,51 @@ mod tests {
             prop_assert!(unbounded || held.iter().sum::<u64>() <= pool_size);
         }
 
+        /// What one packet can do to the others, whatever it claims to be.
         #[test]
-        fn a_packet_is_let_in_whole_or_not_at_all(used in 0..5000u64, frames in 1..200u64, depth in 64..4096u32) {
-            let rule = Admission { threshold: Threshold::Static(u32::MAX), reserve: 0, depth };
-            let admitted = rule.admits(Occupancy { used, pool_used: used, pool_size: 100_000, headroom: 0, first_burst: 0 }, frames);
-            prop_assert_eq!(admitted, used == 0 || used + frames <= u64::from(depth));
+        fn a_packet_takes_what_the_limit_the_ring_and_the_pool_have_room_for_or_one_packet(
+            (used, others, pool_size) in (0..3000u64, 0..3000u64, 0..5000u64),
+            (headroom, first_burst) in (0..1000u64, 0..300u64),
+            (th, fixed, reserve) in (3..=16u8, prop::option::of(0..5000u32), 0..64u32),
+            frames in 1..70_000u64,
+            depth in 64..4096u32,
+        ) {
+            let dynamic = Threshold::Dynamic(Th::new(th).unwrap());
+            let rule = Admission { threshold: fixed.map_or(dynamic, Threshold::Static), reserve, depth };
+            let seen = Occupancy { used, pool_used: used + others, pool_size, headroom, first_burst };
+            if rule.admits(seen, frames) {
+                prop_assert!(used + frames <= rule.limit(seen).max(ONE_PACKET));
+                prop_assert!(used + frames <= u64::from(depth));
+                prop_assert!(seen.pool_used + frames <= pool_size);
+            }
+        }
+
+        #[test]
+        fn an_empty_queue_takes_an_ordinary_packet_whatever_its_threshold(
+            frames in 1..=ONE_PACKET,
+            most in 1..100u32,
+            depth in 64..4096u32,
+        ) {
+            let rule = Admission { threshold: Threshold::Static(most), reserve: 0, depth };
+            let seen = Occupancy { used: 0, pool_used: 0, pool_size: 100_000, headroom: 0, first_burst: 0 };
+            prop_assert!(rule.admits(seen, frames));
+        }
+    }
+
+    #[test]
+    fn a_packet_that_takes_more_than_the_ring_has_is_told_from_a_ring_that_is_full() {
+        let rule = Admission { threshold: Threshold::Static(u32::MAX), reserve: 0, depth: 64 };
+        let seen = |used| Occupancy { used, pool_used: used, pool_size: 1000, headroom: 0, first_burst: 0 };
+        for (used, frames, taking) in [
+            (0, 64, Taking::Taken),
+            (0, 65, Taking::TooBig),
+            (1, 65, Taking::TooBig),
+            (1, 64, Taking::RingFull),
+            (1, 63, Taking::Taken),
+            (64, 1, Taking::RingFull),
+            (64, 65, Taking::RingFull),
+        ] {
+            assert_eq!(rule.take(seen(used), frames), taking, "{frames} more than {used}");
         }
     }
 }

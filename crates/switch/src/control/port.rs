@@ -206,7 +206,8 @@ impl CollectorLoss {
             .wrapping_sub(counters.collected_packets)
             .wrapping_sub(counters.refused_packets)
             .wrapping_sub(counters.over_threshold_packets)
-            .wrapping_sub(counters.ring_full_packets);
+            .wrapping_sub(counters.ring_full_packets)
+            .wrapping_sub(counters.too_big_packets);
         if counters == self.seen {
             self.lost_packets = gap;
         } else {
@@ -247,6 +248,7 @@ impl Counted {
         let kernel_drops = [
             (DropReason::NoFrame, self.sockets.rx_dropped),
             (DropReason::RxRingFull, self.sockets.rx_ring_full + self.kernel.ring_full_packets),
+            (DropReason::RxTooBig, self.kernel.too_big_packets),
             (DropReason::CollectorFull, self.collector_lost + self.kernel.refused_packets),
             (DropReason::OverThreshold, self.kernel.over_threshold_packets),
             (DropReason::PortDown, self.kernel.unclaimed_packets),
@@ -279,6 +281,7 @@ fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
         refused_packets: a.refused_packets.wrapping_add(b.refused_packets),
         over_threshold_packets: a.over_threshold_packets.wrapping_add(b.over_threshold_packets),
         ring_full_packets: a.ring_full_packets.wrapping_add(b.ring_full_packets),
+        too_big_packets: a.too_big_packets.wrapping_add(b.too_big_packets),
     }
 }
 

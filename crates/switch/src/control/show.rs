@@ -182,12 +182,13 @@ impl Control {
         let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
         StatsCheck::new(vec![
             Balance::new(
-                "offered by ports = collected + refused + over_threshold + ring_full + lost in the collector",
+                "offered by ports = collected + refused + over_threshold + ring_full + too_big + lost in the collector",
                 kernel.offered_packets,
                 kernel.collected_packets
                     + kernel.refused_packets
                     + kernel.over_threshold_packets
                     + kernel.ring_full_packets
+                    + kernel.too_big_packets
                     + sum.collector_lost,
             ),
             Balance::new(
