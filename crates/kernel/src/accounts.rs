@@ -159,6 +159,24 @@ impl RingAccount {
         ring.th.store(rule.th, Ordering::Relaxed);
     }
 
+    /// What the ring and the pool have taken and settled.
+    #[cfg(test)]
+    pub(crate) fn counters(&self) -> [[u64; 2]; 2] {
+        let pool = self.accounts.pool.get(0);
+        [(&self.ring().taken, &self.ring().settled), (&pool.taken, &pool.settled)]
+            .map(|(taken, settled)| [&taken.frames, settled].map(|counter| counter.load(Ordering::Relaxed)))
+    }
+
+    /// Sets what [`RingAccount::counters`] returns.
+    #[cfg(test)]
+    pub(crate) fn set_counters(&self, [ring, pool]: [[u64; 2]; 2]) {
+        let account = self.accounts.pool.get(0);
+        self.ring().taken.frames.store(ring[0], Ordering::Relaxed);
+        self.ring().settled.store(ring[1], Ordering::Relaxed);
+        account.taken.frames.store(pool[0], Ordering::Relaxed);
+        account.settled.store(pool[1], Ordering::Relaxed);
+    }
+
     fn ring(&self) -> &Ring {
         self.accounts.rings.get(self.index)
     }

@@ -7,6 +7,7 @@
 //! What a test run cannot show: a tag beside the packet (the kernel takes none in `struct __sk_buff`), where a redirect
 //! ends (it is not done), and programs that are bound to a netdev, which the kernel does not run at all.
 
+mod admission;
 mod bound;
 mod checksums;
 mod claims;
