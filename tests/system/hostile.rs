@@ -61,6 +61,7 @@ fn assert_all_counted(counted: &Oracle, sent: u64) {
         "vlan_not_allowed",
         "over_threshold",
         "rx_ring_full",
+        "rx_too_big",
         "collector_full",
         "no_frame",
     ];

@@ -22,6 +22,7 @@ mod modes;
 mod mtu;
 mod netdev;
 mod observe;
+mod oversized;
 mod pool;
 mod scale;
 mod services;
@@ -49,6 +50,7 @@ fn main() {
     hostile::register(&mut suite);
     pool::register(&mut suite);
     observe::register(&mut suite);
+    oversized::register(&mut suite);
     netdev::register(&mut suite);
     scale::register(&mut suite);
     faults::register(&mut suite);

@@ -27,6 +27,7 @@ pub mod dut;
 pub mod error;
 pub mod experiment;
 pub mod frame;
+pub mod gso;
 pub mod host;
 pub mod lab;
 pub mod measure;

@@ -37,6 +37,13 @@ impl PacketSocket {
         Ok(socket)
     }
 
+    /// As [`PacketSocket::open`], but each packet that is sent begins with a virtio-net header of ten bytes.
+    pub(crate) fn open_with_virtio_headers(ifindex: u32) -> io::Result<PacketSocket> {
+        let socket = PacketSocket::open(ifindex)?;
+        socket.set_option(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+        Ok(socket)
+    }
+
     fn set_option(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
         let length = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: the pointer and length describe one int that outlives the call.
