@@ -51,6 +51,20 @@ static __always_inline int change_tag(struct xdp_md *ctx, __u16 tci)
 	return 0;
 }
 
+/*
+ * Removes what a program of the sender left below the frame. User space, or the
+ * receiver's programs, would believe that ours or the device wrote it. 0 or -1:
+ * without CAP_PERFMON no program may compute how much it is.
+ */
+static __always_inline int clear_below(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *below = (void *)(long)ctx->data_meta;
+
+	if (below + 1 > data)
+		return 0;
+	return settings.reads_kernel ? bpf_xdp_adjust_meta(ctx, data - below) : -1;
+}
+
 /* Gives the frame the tag that the flow says; fails with the frame as it was. */
 static __always_inline int retag(struct xdp_md *ctx, const struct flow_says *says, __u32 tag)
 {
@@ -198,7 +212,7 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 			*told = decision.says.mark;
 		return NOT_FOLLOWED;
 	}
-	if (retag(ctx, &decision.says, tag))
+	if (clear_below(ctx) || retag(ctx, &decision.says, tag))
 		return NOT_FOLLOWED;
 	count(decision.flow, 1, length);
 	return bpf_redirect_map(&outputs, decision.says.output, XDP_DROP);

@@ -40,19 +40,6 @@ static __always_inline __u32 queue_of(struct xdp_md *ctx, struct port_config *po
 	return bpf_get_smp_processor_id() % settings.queues;
 }
 
-/*
- * What a program of the sender's left below the frame would pass for ours, which
- * user space believes. Without CAP_PERFMON nobody may tell how much it is. 0 or -1.
- */
-static __always_inline int clear_below(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data, *below = (void *)(long)ctx->data_meta;
-
-	if (below + 1 > data)
-		return 0;
-	return settings.reads_kernel ? bpf_xdp_adjust_meta(ctx, data - below) : -1;
-}
-
 static __always_inline int to_socket(struct port_counters *counted, __u32 socket)
 {
 	int verdict = bpf_redirect_map(&sockets, socket, XDP_DROP);

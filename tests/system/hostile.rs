@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use forebay_lab::frame::{BROADCAST, Frame, TPID_C, TPID_S, mark_of};
+use forebay_lab::measure::flood::small_frame;
+use forebay_lab::measure::sink::Sink;
 use forebay_lab::measure::source::Source;
 use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::{Host, PortKind, Result};
 
-use crate::bed::{Bed, Oracle};
+use crate::bed::{Bed, Oracle, with_offload};
 use crate::harness::{Outcome, Subject, Suite};
 use crate::wire::Wire;
 
@@ -27,6 +29,12 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_frame_longer_than_the_output_mtu_is_dropped_there_only", oversize);
     suite.on_forebay("stacks_of_vlan_tags_up_to_a_full_frame_pass_or_are_counted", vlan_stacks);
     suite.once("what_a_sender_writes_below_its_frames_is_not_believed", forged_mark);
+    suite.once("what_a_sender_writes_below_its_frames_does_not_follow_a_tcx_flow", || {
+        forged_below_a_flow(PortKind::VethTcx)
+    });
+    suite.once("what_a_sender_writes_below_its_frames_does_not_follow_an_xdp_flow", || {
+        forged_below_a_flow(PortKind::VethXdp)
+    });
     suite.on_forebay("ip_packets_that_lie_about_their_length_pass_as_frames", lying_lengths);
 }
 
@@ -205,4 +213,26 @@ fn forged_mark() -> Outcome {
     assert_eq!(counted.moved("h2", "rx_packets"), Some(0), "{counted}");
     assert_eq!(hosts[2].netns().received_packets("eth0")?, before, "{counted}");
     Ok(())
+}
+
+/// A frame that is redirected from driver to driver keeps its metadata, unless a program removes it.
+fn forged_below_a_flow(kind: PortKind) -> Outcome {
+    let subject = Subject::Forebay(kind);
+    with_offload(|| {
+        let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+        hosts.iter().try_for_each(Host::silence)?;
+        if kind == PortKind::VethTcx {
+            // Without XDP on it, a veth takes redirected frames only with GRO.
+            bed.lab.switch().ethtool(hosts[0].name(), &["gro", "on"])?;
+        }
+        let sink = Sink::attach_for_metadata(hosts[1].netns(), "eth0")?;
+        FrameSocket::open(&hosts[1])?.send(&Frame::marked(hosts[1].mac(), BROADCAST, 1).build())?;
+        let frame = small_frame(&hosts[0], &hosts[1]);
+        // Offered by the first frame, and then followed by all others.
+        Source::send_forged(hosts[0].netns(), "eth0", &frame, 1)?;
+        let (sent, counted) = bed.watch(|_| Source::send_forged(hosts[0].netns(), "eth0", &frame, 1))?;
+        assert_eq!(counted.moved("h1", "offloaded_packets"), Some(sent), "{counted}");
+        assert_eq!(sink.counted()?.packets, 0, "frames with what their sender wrote below them");
+        Ok(())
+    })
 }

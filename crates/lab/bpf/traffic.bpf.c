@@ -10,6 +10,7 @@
  * source_below: the same with what a switch might take for its own below it: eight bytes, the first four those of `below`,
  *         the last four the id of Forebay's mark.
  * sink:   counts UDP over IPv4 and drops it; everything else goes on to the host.
+ * sink_below: the same, but counts only what has metadata below it, as far as an XDP program of the receiver's sees any.
  * bare_xdp, bare_tcx: send every packet out of one other netdev, without a look at it; what no switch can do better.
  * tag_push, tag_pop: put all of a host's traffic into one VLAN, as a VLAN netdev would, on kernels without those.
  */
@@ -141,22 +142,44 @@ int source_below(struct xdp_md *ctx)
 	return bpf_redirect_map(&out, 0, 0);
 }
 
-SEC("xdp")
-int fb_lab_sink(struct xdp_md *ctx)
+static __always_inline int is_udp(struct xdp_md *ctx)
 {
 	unsigned char *data = (void *)(long)ctx->data;
 	unsigned char *end = (void *)(long)ctx->data_end;
-	struct counts *counts;
-	__u32 key = 0;
 
-	if (data + FRAME_BYTES_MIN > end || *(__u16 *)(data + 12) != bpf_htons(ETH_P_IP) ||
-	    data[OFFSET_IPV4_PROTOCOL] != PROTOCOL_UDP)
-		return XDP_PASS;
-	counts = bpf_map_lookup_elem(&counted, &key);
+	return data + FRAME_BYTES_MIN <= end && *(__u16 *)(data + 12) == bpf_htons(ETH_P_IP) &&
+	       data[OFFSET_IPV4_PROTOCOL] == PROTOCOL_UDP;
+}
+
+static __always_inline void count(__u64 bytes)
+{
+	__u32 key = 0;
+	struct counts *counts = bpf_map_lookup_elem(&counted, &key);
+
 	if (counts) {
 		counts->packets++;
-		counts->bytes += end - data;
+		counts->bytes += bytes;
 	}
+}
+
+SEC("xdp")
+int fb_lab_sink(struct xdp_md *ctx)
+{
+	if (!is_udp(ctx))
+		return XDP_PASS;
+	count(ctx->data_end - ctx->data);
+	return XDP_DROP;
+}
+
+SEC("xdp")
+int sink_below(struct xdp_md *ctx)
+{
+	unsigned char *below = (void *)(long)ctx->data_meta;
+
+	if (!is_udp(ctx))
+		return XDP_PASS;
+	if (below + 1 <= (unsigned char *)(long)ctx->data)
+		count(ctx->data_end - ctx->data);
 	return XDP_DROP;
 }
 

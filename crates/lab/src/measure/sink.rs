@@ -31,9 +31,21 @@ impl Sink {
     /// # Errors
     /// When the kernel refuses, as when another program is attached.
     pub fn attach(netns: &Netns, ifname: &str) -> Result<Sink> {
+        Sink::attach_as(netns, ifname, Sink::PROGRAM_NAME)
+    }
+
+    /// As [`Sink::attach`], but the sink counts only frames with metadata below them.
+    ///
+    /// # Errors
+    /// As [`Sink::attach`].
+    pub fn attach_for_metadata(netns: &Netns, ifname: &str) -> Result<Sink> {
+        Sink::attach_as(netns, ifname, "sink_below")
+    }
+
+    fn attach_as(netns: &Netns, ifname: &str, program: &str) -> Result<Sink> {
         let ifindex = netns.ifindex(ifname)?.cast_signed();
         // The link is made for a netdev of the calling thread's namespace.
-        let (object, link) = netns.enter(|| attach_here(ifindex))??;
+        let (object, link) = netns.enter(|| attach_here(ifindex, program))??;
         Ok(Sink { _link: link, object })
     }
 
@@ -55,8 +67,8 @@ impl Sink {
     }
 }
 
-fn attach_here(ifindex: i32) -> Result<(Object, Link)> {
+fn attach_here(ifindex: i32, program: &str) -> Result<(Object, Link)> {
     let mut object = bpf::load()?;
-    let link = bpf::program(&mut object, Sink::PROGRAM_NAME).attach_xdp(ifindex);
+    let link = bpf::program(&mut object, program).attach_xdp(ifindex);
     Ok((object, link.map_err(|error| LabError::bpf("attaching a sink", error))?))
 }
