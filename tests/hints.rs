@@ -3,12 +3,18 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use forebay_hints::program::{self, PortProgram};
 use forebay_hints::{Btf, ContractError, Hint, Layout};
 
 /// Compiles a program with this struct, as its user would; the bytes of the object.
 ///
 /// `case` names its folder: tests run side by side.
 fn compile(case: &str, name: &str, members: &str, more: &[&str]) -> Vec<u8> {
+    compile_with(case, name, members, "", more)
+}
+
+/// The same, with declarations of its own.
+fn compile_with(case: &str, name: &str, members: &str, own: &str, more: &[&str]) -> Vec<u8> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the workspace");
     let folder = std::env::temp_dir().join(format!("forebay-hints-{}-{case}", std::process::id()));
@@ -29,6 +35,8 @@ static long (*bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)BPF_
 struct {name} {{
 {members}
 }};
+{own}
+
 /* By hand, because FOREBAY_FILL does not compile for all of these. */
 FOREBAY_HINTS({name});
 
@@ -119,4 +127,47 @@ fn an_object_without_btf_is_told_what_to_do() {
     assert!(error.contains("-g"), "{error}");
     let error = Btf::of_object(b"#!/bin/sh").expect_err("a script").to_string();
     assert!(error.contains("no object file"), "{error}");
+}
+
+/// A program with a flow mark that declares something of its own.
+fn declaring(case: &str, own: &str) -> Vec<u8> {
+    compile_with(case, "forebay_hints", "FOREBAY_FLOW_MARK; FOREBAY_HINTS_END;", own, &[])
+}
+
+#[test]
+fn a_name_of_the_port_programs_is_refused_where_one_would_be_taken_for_the_other() {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf/forebay.bpf.o");
+    let ours = std::fs::read(ours).expect("the committed object");
+    let ours = PortProgram { object: &ours, licence: "Dual BSD/GPL" };
+    let map = r#"struct { int (*type)[2]; int (*max_entries)[1]; int *key, *value; }"#;
+    let refused = [
+        ("global", "const volatile int settings = 5;".to_owned(), "defines `settings`"),
+        ("weak", "__attribute__((weak)) const volatile int settings = 5;".to_owned(), "defines `settings`"),
+        ("data", "int settings = 5;".to_owned(), "defines `settings`"),
+        ("function", "int tcx_port(void *ctx) { return 0; }".to_owned(), "defines `tcx_port`"),
+        ("map", format!("{map} ports SEC(\".maps\");"), "defines `ports`"),
+        ("static-map", format!("static {map} counters SEC(\".maps\");"), "defines `counters`"),
+        ("table", "static int mine SEC(\".data.flows\") = 5;".to_owned(), "`.data.flows`"),
+    ];
+    for (case, own, said) in refused {
+        let error = program::check(&declaring(case, &own), ours).expect_err(&own).to_string();
+        assert!(error.contains(said), "{own}: {error}");
+    }
+    let allowed = [
+        ("constant", "static const volatile int settings SEC(\".rodata\") = 5;".to_owned()),
+        ("variable", "static int flows SEC(\".data\") = 5;".to_owned()),
+        ("own-map", format!("{map} mine SEC(\".maps\");")),
+        ("licence", "char LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";".to_owned()),
+    ];
+    for (case, own) in allowed {
+        program::check(&declaring(case, &own), ours).unwrap_or_else(|error| panic!("{own}: {error}"));
+    }
+}
+
+#[test]
+fn a_static_constant_is_not_taken_for_the_port_programs() {
+    let own = "static const volatile int settings SEC(\".rodata\") = 5;";
+    let object = declaring("constant-place", own);
+    assert_eq!(program::constant_offset(&object, "settings"), None);
+    assert!(program::constant_offset(&object, program::ID_CONSTANT).is_some());
 }

@@ -344,11 +344,21 @@ fn refused() -> Outcome {
         ..good
     };
     refuse(&narrow.compile(&bed.lab)?, &["`rx_hash` is an unsigned integer of 2 bytes", "4 bytes"])?;
+    // Ends the struct, and declares something behind it.
+    let taken = "FOREBAY_RX_HASH; FOREBAY_HINTS_END; }; int settings = 5; struct unused { int it;";
+    let taken = HintsProgram { name: "taken", members: taken, ..good };
+    refuse(&taken.compile(&bed.lab)?, &["defines `settings`", "static"])?;
     let text = bed.lab.path("no.o");
     std::fs::write(&text, "#!/bin/sh")?;
     refuse(&text, &["no object file"])?;
     let seen = seen(&client, "h1", &[good.seed], || send_flows(&hosts[0], &hosts[1]))?;
     assert_eq!((seen.compared, seen.wrong, seen.bare), (PACKETS.into(), 0, 0), "the old one writes on");
+
+    let own = "FOREBAY_RX_HASH; FOREBAY_HINTS_END; }; static const volatile int settings = 5; struct unused { int it;";
+    let own = HintsProgram { name: "own", members: own, more: "hints->rx_hash += settings - 5;", ..good };
+    set(&client, "h1", &own.compile(&bed.lab)?)?;
+    let seen = self::seen(&client, "h1", &[own.seed], || send_flows(&hosts[0], &hosts[1]))?;
+    assert_eq!((seen.compared, seen.wrong, seen.bare), (PACKETS.into(), 0, 0), "its settings are its own");
 
     let (mut bed, _hosts) = Bed::with_hosts(Subject::Forebay(PortKind::VethTcx), 1)?;
     let object = good.compile(&bed.lab)?;

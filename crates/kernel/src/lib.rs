@@ -45,6 +45,6 @@ pub use layout::{
     Bank, COLLECTORS, CollectorEnds, LAYOUT_MARK, MARK_BYTES, OWN_LAYOUTS, PortConfig, source_port,
 };
 pub use link::{NetdevLink, program_name};
-pub use object::{DatapathOptions, LICENCE};
+pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use caps::{CapSet, Capability};
 use forebay_control::memory::FlowShape;
+use forebay_hints::program::PortProgram;
 use libbpf_rs::{
     MapCore as _, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType,
 };
@@ -25,8 +26,8 @@ pub(crate) static OBJECT: &[u8] = &ALIGNED.0;
 /// section name had set, so both are given.
 pub(crate) const BOUND_WITH_FRAGS: u32 = (1 << 5) | (1 << 6);
 
-/// Of our programs, and so of whatever is linked to them.
-pub const LICENCE: &str = "Dual BSD/GPL";
+/// What programs of others are linked to.
+pub const PORT_PROGRAM: PortProgram<'static> = PortProgram { object: OBJECT, licence: "Dual BSD/GPL" };
 
 /// Programs that use metadata kfuncs: they load only for one netdev.
 const BOUND: [&str; 3] = ["collector", "xdp_port_bound", "xdp_port_hinted"];

@@ -13,7 +13,7 @@ use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_hints::{Layout, LayoutId};
 use forebay_kernel::netlink::NetlinkError;
 use forebay_kernel::netlink::netdev_genl::{self, RxMetadata};
-use forebay_kernel::{Datapath, LICENCE, OWN_LAYOUTS, XdpProgram, XdpVariant};
+use forebay_kernel::{Datapath, OWN_LAYOUTS, XdpProgram, XdpVariant};
 use forebay_policy::Buckets;
 
 pub(super) use program::{Hints, Program, Programs};
@@ -192,9 +192,12 @@ impl Control {
         if let Some(known) = self.ports[&id].hints.find(&name, &object.0) {
             return Ok(known);
         }
-        let layout = forebay_hints::program::check(&object.0, LICENCE).map_err(|error| {
-            ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("program").with_value(&name)
-        })?;
+        let layout =
+            forebay_hints::program::check(&object.0, forebay_kernel::PORT_PROGRAM).map_err(|error| {
+                ApiError::new(ErrorCode::InvalidValue, error.to_string())
+                    .with_field("program")
+                    .with_value(&name)
+            })?;
         let id = self.layouts.add(layout, false).ok_or_else(|| {
             ApiError::new(ErrorCode::Internal, "all ids of layouts are used up")
                 .with_remedy("restart the daemon")
