@@ -5,6 +5,7 @@ mod attach;
 mod capture;
 mod direct;
 mod fdb;
+mod flow_list;
 mod flows;
 mod handover;
 mod hints;
@@ -46,6 +47,8 @@ use crate::generation::Generation;
 use crate::publication::Publication;
 use crate::shared::Shared;
 
+pub(crate) use fdb::list_stations;
+pub(crate) use flow_list::settle_flows;
 pub(crate) use handover::Saved;
 pub(crate) use housekeeper::Housekeeper;
 pub(crate) use workers::{WorkerHandle, hand_out};

@@ -22,6 +22,7 @@ pub mod memory;
 mod output;
 mod publication;
 mod rules;
+mod settled;
 mod shared;
 mod switch;
 mod topology;

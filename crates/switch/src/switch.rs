@@ -23,6 +23,7 @@ use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl};
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_kernel::{Datapath, DatapathOptions, Pins};
+use forebay_policy::Nanos;
 use forebay_pool::FrameSize;
 use forebay_xsk::{Departures, Transmitter};
 use rtrb::RingBuffer;
@@ -36,6 +37,7 @@ use crate::fdb::{Fdb, Limits};
 use crate::flood::FloodLimit;
 use crate::flows::{FlowBook, FlowKeeper};
 use crate::generation::{Generation, Stock, Supplied};
+use crate::settled;
 use crate::shared::Shared;
 use crate::topology::Topology;
 use crate::worker::{OFFERS, Offers, RulingCache, Worker};
@@ -52,6 +54,8 @@ pub struct Handover {
 /// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
 pub struct Switch {
     control: Arc<Mutex<Control>>,
+    shared: Arc<Shared>,
+    book: Arc<Mutex<FlowBook>>,
     housekeeper: Mutex<Option<Housekeeper>>,
 }
 
@@ -108,13 +112,15 @@ impl Switch {
         let offers = producers.into_iter().map(|ring| Offers::new(ring, Arc::clone(&bell)));
         let workers = start_workers(config, &shared, &datapath, supplied, offers)?;
         let flows = Flows { book, keeper };
+        let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
         let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
         if let Some(Handover { saved_in, .. }) = handover {
             control.take_over(saved_in, saved);
         }
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
-        Ok(Self { control, housekeeper: Mutex::new(Some(housekeeper)) })
+        let housekeeper = Mutex::new(Some(housekeeper));
+        Ok(Self { control, shared: kept, book: kept_book, housekeeper })
     }
 
     /// Has something changed that whoever takes over must know.
@@ -123,6 +129,17 @@ impl Switch {
         let changed = change(&mut control);
         control.save();
         changed
+    }
+
+    /// The control side once nothing is under way, or after some milliseconds. The wait is without the lock.
+    fn settled(&self) -> MutexGuard<'_, Control> {
+        self.settle_flows();
+        let pause = || std::thread::sleep(settled::PAUSE);
+        settled::lock_settled(&self.control, Control::is_settled, pause)
+    }
+
+    fn settle_flows(&self) {
+        control::settle_flows(&self.book, Nanos(self.shared.started.elapsed().as_nanos() as u64));
     }
 
     /// A thread that panicked while it held the lock has left counters and maps that are still each in order.
@@ -202,15 +219,16 @@ impl SwitchControl for Switch {
     }
 
     fn port_list(&self) -> Vec<PortShow> {
-        self.control().port_list()
+        self.settled().port_list()
     }
 
     fn port_show(&self, name: &str) -> Result<PortShow, ApiError> {
-        self.control().port_show(name)
+        self.settled().port_show(name)
     }
 
     fn fdb_list(&self) -> Vec<FdbEntry> {
-        self.control().fdb_list()
+        let names = self.control().port_names();
+        control::list_stations(&self.shared, &names)
     }
 
     fn fdb_add(&self, request: FdbAdd) -> Result<FdbEntry, ApiError> {
@@ -226,6 +244,7 @@ impl SwitchControl for Switch {
     }
 
     fn rule_list(&self) -> Vec<RuleShow> {
+        self.settle_flows();
         self.control().rule_list()
     }
 
@@ -238,7 +257,10 @@ impl SwitchControl for Switch {
     }
 
     fn flow_list(&self) -> FlowList {
-        self.control().flow_list()
+        let lister = self.control().flow_lister();
+        let flows = lister.list();
+        let control = self.control();
+        FlowList { table: control.flow_table(), flows, rules: control.rule_list() }
     }
 
     fn flow_table(&self) -> FlowTable {
@@ -250,7 +272,7 @@ impl SwitchControl for Switch {
     }
 
     fn stats(&self) -> StatsShow {
-        self.control().stats()
+        self.settled().stats()
     }
 
     fn workers(&self) -> WorkersShow {

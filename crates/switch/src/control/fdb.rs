@@ -1,32 +1,36 @@
 //! The forwarding table as users see and change it.
 
+use std::collections::HashMap;
+
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
 use forebay_control::{ApiError, ErrorCode, MacAddr, PortId, Vid};
 use forebay_wire::mac;
 
 use super::Control;
 use crate::fdb::{Entry, FdbError, Flush};
+use crate::shared::Shared;
+
+/// All entries by VLAN and address, of the ports that have a name here. Workers and requests go on meanwhile.
+pub(crate) fn list_stations(shared: &Shared, names: &HashMap<PortId, String>) -> Vec<FdbEntry> {
+    let now_s = shared.now_s();
+    let name_of = |entry: &Entry| names.get(&PortId(entry.port)).cloned();
+    let mut entries: Vec<_> =
+        shared.fdb.entries().filter_map(|entry| show_entry(&entry, name_of(&entry)?, now_s)).collect();
+    entries.sort_unstable_by_key(|entry| (entry.vlan, entry.mac));
+    entries
+}
+
+fn show_entry(entry: &Entry, port: String, now_s: u32) -> Option<FdbEntry> {
+    Some(FdbEntry {
+        vlan: Vid::new(entry.vid)?,
+        mac: MacAddr(mac::to_bytes(entry.mac)),
+        port,
+        kind: if entry.is_static { FdbKind::Static } else { FdbKind::Learned },
+        age_seconds: if entry.is_static { 0 } else { u64::from(now_s.saturating_sub(entry.seen_s)) },
+    })
+}
 
 impl Control {
-    pub(crate) fn fdb_list(&self) -> Vec<FdbEntry> {
-        let now_s = self.shared.now_s();
-        let mut entries: Vec<_> =
-            self.shared.fdb.entries().filter_map(|entry| self.show_entry(&entry, now_s)).collect();
-        entries.sort_unstable_by_key(|entry| (entry.vlan, entry.mac));
-        entries
-    }
-
-    fn show_entry(&self, entry: &Entry, now_s: u32) -> Option<FdbEntry> {
-        let port = self.ports.get(&PortId(entry.port))?;
-        Some(FdbEntry {
-            vlan: Vid::new(entry.vid)?,
-            mac: MacAddr(mac::to_bytes(entry.mac)),
-            port: port.spec.port_name().to_owned(),
-            kind: if entry.is_static { FdbKind::Static } else { FdbKind::Learned },
-            age_seconds: if entry.is_static { 0 } else { u64::from(now_s.saturating_sub(entry.seen_s)) },
-        })
-    }
-
     pub(crate) fn fdb_add(&mut self, request: &FdbAdd) -> Result<FdbEntry, ApiError> {
         self.generation()?;
         request.validate()?;
@@ -57,7 +61,10 @@ impl Control {
         self.shared
             .fdb
             .remove(request.vlan.get(), mac::from_bytes(request.mac.0))
-            .and_then(|entry| self.show_entry(&entry, now_s))
+            .and_then(|entry| {
+                let port = self.ports.get(&PortId(entry.port))?.spec.port_name().to_owned();
+                show_entry(&entry, port, now_s)
+            })
             .ok_or_else(|| {
                 let message = format!("there is no entry for {} in VLAN {}", request.mac, request.vlan);
                 ApiError::new(ErrorCode::NoSuchEntry, message).with_remedy("see `forebay fdb list`")

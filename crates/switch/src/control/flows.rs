@@ -1,39 +1,21 @@
-//! Flows as users see and change them, and what the kernel must be told for them.
+//! Flows as users change them, and what the kernel must be told for them.
 
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
 use forebay_control::eswitch::Offload;
-use forebay_control::flow::{
-    FlowEntry, FlowFlushReply, FlowList, FlowRuns, FlowTable, FlowsRefused, TagAction,
-};
-use forebay_control::{ApiError, MacAddr, PortId, Vid};
+use forebay_control::flow::{FlowFlushReply, FlowTable, FlowsRefused};
+use forebay_control::{ApiError, PortId};
 use forebay_kernel::netlink::netdev_genl;
-use forebay_kernel::{FlowAction, FlowCount, FlowTag, reachable_peer};
+use forebay_kernel::reachable_peer;
 use forebay_policy::Nanos;
 use forebay_wire::mac;
 
 use super::Control;
 use super::port::Port;
-use crate::flows::{Entry, FlowBook, FlowLimits, UserEntry};
-use crate::worker::Offer;
-
-/// Why such packets are not seen on the output's netdev.
-const TO_PEER: &str = "handed to the other end of the output's veth";
+use crate::flows::{FlowBook, FlowLimits};
 
 impl Control {
-    pub(crate) fn flow_list(&self) -> FlowList {
-        let now = self.now();
-        let mut book = self.flow_book();
-        book.settle_all(now);
-        let in_kernel = book.entries().filter_map(|entry| self.show_flow(entry, now));
-        let in_user_space = book.user_entries().filter_map(|entry| self.show_user_flow(entry, now));
-        let mut flows: Vec<FlowEntry> = in_kernel.chain(in_user_space).collect();
-        drop(book);
-        flows.sort_by(|a, b| (&a.in_port, b.packets).cmp(&(&b.in_port, a.packets)));
-        FlowList { table: self.flow_table(), flows, rules: self.rule_list() }
-    }
-
     pub(crate) fn flow_table(&self) -> FlowTable {
         let book = self.flow_book();
         let totals = book.totals();
@@ -57,72 +39,6 @@ impl Control {
     pub(crate) fn flow_flush(&self) -> Result<FlowFlushReply, ApiError> {
         self.generation()?;
         Ok(FlowFlushReply { flushed: self.flow_book().flush() })
-    }
-
-    fn show_flow(&self, entry: &Entry, now: Nanos) -> Option<FlowEntry> {
-        let (action, tag) = match entry.verdict.action {
-            FlowAction::Output { port_id, tag, .. } => (self.output_text(port_id)?, tag),
-            FlowAction::Drop { .. } => ("drop".to_owned(), FlowTag::Keep),
-            FlowAction::Deeper { .. } => ("deeper".to_owned(), FlowTag::Keep),
-            // Shown as what user space does.
-            FlowAction::Tell { .. } => return None,
-        };
-        let tag = match tag {
-            FlowTag::Keep => TagAction::Keep,
-            FlowTag::Remove => TagAction::Remove,
-            FlowTag::Set(vid) => TagAction::Set(Vid::new(vid)?),
-        };
-        let shown =
-            self.show_offer(&entry.offer, action, entry.carried, [entry.installed, entry.used], now)?;
-        let reason = match entry.verdict.action {
-            FlowAction::Output { to_peer: true, .. } => Some(TO_PEER.to_owned()),
-            _ => shown.reason,
-        };
-        Some(FlowEntry { tag, runs: FlowRuns::Kernel, reason, ..shown })
-    }
-
-    fn show_user_flow(&self, entry: &UserEntry, now: Nanos) -> Option<FlowEntry> {
-        let action = match (entry.cannot.output, entry.offer.reason) {
-            (Some(port), _) => self.output_text(port.0)?,
-            (None, Some(_)) => "drop".to_owned(),
-            (None, None) => "flood".to_owned(),
-        };
-        let shown = self.show_offer(&entry.offer, action, entry.carried, [entry.decided, entry.used], now)?;
-        let reason = Some(entry.cannot.why.text().to_owned());
-        Some(FlowEntry { runs: FlowRuns::User, reason, ..shown })
-    }
-
-    fn output_text(&self, port_id: u16) -> Option<String> {
-        let port = self.ports.get(&PortId(port_id))?;
-        Some(format!("output:{}", port.spec.port_name()))
-    }
-
-    fn show_offer(
-        &self,
-        offer: &Offer,
-        action: String,
-        carried: FlowCount,
-        [decided, used]: [Nanos; 2],
-        now: Nanos,
-    ) -> Option<FlowEntry> {
-        let key = offer.key;
-        let seconds = |since: Nanos| Nanos(now.0.saturating_sub(since.0)).seconds().into();
-        Some(FlowEntry {
-            in_port: self.ports.get(&PortId(key.port_id()))?.spec.port_name().to_owned(),
-            vlan: key.tag().and_then(Vid::new),
-            src_mac: MacAddr(mac::to_bytes(key.src())),
-            dst_mac: MacAddr(mac::to_bytes(key.dst())),
-            deeper: offer.deeper.map(|(class, _)| self.publication.rules().describe(class)),
-            action,
-            tag: TagAction::Keep,
-            runs: FlowRuns::User,
-            reason: offer.reason.map(|reason| reason.name().to_owned()),
-            rule: offer.rule,
-            packets: carried.packets,
-            bytes: carried.bytes,
-            age_seconds: seconds(decided),
-            idle_seconds: seconds(used),
-        })
     }
 
     /// Has the kernel follow flows, or not; those there are go.

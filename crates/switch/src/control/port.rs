@@ -16,6 +16,7 @@ use super::share::Share;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::generation::{Stock, SupplyGauge};
 use crate::output::Output;
+use crate::settled;
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
 use crate::worker::Slot;
@@ -191,35 +192,50 @@ pub(super) fn add(a: Statistics, b: Statistics) -> Statistics {
 /// Tells packets that the collector lost from packets that are on their way through it.
 ///
 /// Both look the same in the counters: offered by the port's program and not yet seen by the collector's. The
-/// collector's rings hold only so many, so what goes beyond is lost; and when nothing moves, all of it is.
+/// collector's rings hold only so many, so what goes beyond is lost; and when nothing moves for [`QUIET`], all of it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CollectorLoss {
     seen: KernelCounters,
+    /// When `seen` was seen for the first time.
+    since: Nanos,
     lost_packets: u64,
 }
 
+/// How long the counters must stand still. Several requests may look at once, so two looks alone say nothing.
+const QUIET: Nanos = Nanos(settled::PAUSE.as_nanos() as u64);
+
 impl CollectorLoss {
     /// Looks at `counters`; `room` is how many packets can be under way. Says whether all is accounted for.
-    pub(super) fn observe(&mut self, counters: KernelCounters, room: u64) -> bool {
-        let gap = counters
-            .offered_packets
-            .wrapping_sub(counters.collected_packets)
-            .wrapping_sub(counters.refused_packets)
-            .wrapping_sub(counters.over_threshold_packets)
-            .wrapping_sub(counters.ring_full_packets)
-            .wrapping_sub(counters.too_big_packets);
-        if counters == self.seen {
-            self.lost_packets = gap;
-        } else {
+    pub(super) fn observe(&mut self, counters: KernelCounters, room: u64, now: Nanos) -> bool {
+        let gap = gap(counters);
+        if counters != self.seen {
             self.lost_packets = self.lost_packets.max(gap.saturating_sub(room));
-            self.seen = counters;
+            (self.seen, self.since) = (counters, now);
+        } else if now.0.saturating_sub(self.since.0) >= QUIET.0 {
+            self.lost_packets = gap;
         }
         self.lost_packets == gap
+    }
+
+    /// Counts all that is missing as lost: nothing can be under way any more.
+    pub(super) fn conclude(&mut self, counters: KernelCounters) {
+        self.lost_packets = gap(counters);
     }
 
     pub(super) fn lost_packets(&self) -> u64 {
         self.lost_packets
     }
+}
+
+/// Packets that were offered to the collector and neither seen there nor refused.
+fn gap(counters: KernelCounters) -> u64 {
+    counters
+        .offered_packets
+        .wrapping_sub(counters.collected_packets)
+        .wrapping_sub(counters.refused_packets)
+        .wrapping_sub(counters.over_threshold_packets)
+        .wrapping_sub(counters.ring_full_packets)
+        .wrapping_sub(counters.too_big_packets)
 }
 
 /// Everything that was counted for one port or several, in the raw.
@@ -296,31 +312,47 @@ mod tests {
     #[test]
     fn packets_on_their_way_are_not_lost() {
         let mut loss = CollectorLoss::default();
-        assert!(!loss.observe(counters(1000, 900), 256));
+        assert!(!loss.observe(counters(1000, 900), 256, Nanos(0)));
         assert_eq!(loss.lost_packets(), 0);
-        assert!(loss.observe(counters(1000, 1000), 256));
+        assert!(loss.observe(counters(1000, 1000), 256, QUIET));
     }
 
     #[test]
     fn what_cannot_be_on_its_way_is_lost() {
         let mut loss = CollectorLoss::default();
-        loss.observe(counters(10_000, 1000), 256);
+        loss.observe(counters(10_000, 1000), 256, Nanos(0));
         assert_eq!(loss.lost_packets(), 9000 - 256);
     }
 
     #[test]
     fn when_nothing_moves_the_rest_is_lost() {
         let mut loss = CollectorLoss::default();
-        loss.observe(counters(1000, 990), 256);
-        assert!(loss.observe(counters(1000, 990), 256));
+        loss.observe(counters(1000, 990), 256, Nanos(7));
+        assert!(loss.observe(counters(1000, 990), 256, Nanos(7 + QUIET.0)));
+        assert_eq!(loss.lost_packets(), 10);
+    }
+
+    #[test]
+    fn two_readers_at_once_take_nothing_on_its_way_for_lost() {
+        let mut loss = CollectorLoss::default();
+        for look in 0..100 {
+            assert!(!loss.observe(counters(1000, 990), 256, Nanos(look)), "look {look}");
+        }
+        assert_eq!(loss.lost_packets(), 0);
+    }
+
+    #[test]
+    fn at_the_end_all_that_is_missing_is_lost() {
+        let mut loss = CollectorLoss::default();
+        loss.conclude(counters(1000, 990));
         assert_eq!(loss.lost_packets(), 10);
     }
 
     #[test]
     fn the_kernels_counters_may_wrap() {
         let mut loss = CollectorLoss::default();
-        loss.observe(counters(5, u64::MAX), 256);
-        assert!(loss.observe(counters(5, u64::MAX), 256));
+        loss.observe(counters(5, u64::MAX), 256, Nanos(0));
+        assert!(loss.observe(counters(5, u64::MAX), 256, QUIET));
         assert_eq!(loss.lost_packets(), 6);
     }
 }

@@ -71,8 +71,8 @@ impl Rules {
 }
 
 impl Control {
+    /// Counters are as they were settled last.
     pub(crate) fn rule_list(&self) -> Vec<RuleShow> {
-        self.flow_book().settle_all(self.now());
         let mut shown: Vec<RuleShow> =
             self.rules.rules.iter().map(|(id, rule)| self.show_rule(*id, rule)).collect();
         shown.sort_by_key(|shown| (std::cmp::Reverse(shown.rule.priority), shown.id));

@@ -1,7 +1,5 @@
 //! What the switch tells of itself: ports, counters, pool, and whether the sums hold.
 
-use std::time::Duration;
-
 use forebay_control::ApiError;
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::memory::{MemoryOwner, Setup};
@@ -19,18 +17,13 @@ use crate::worker::Command;
 
 /// Packets that one ring of a veth holds (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12).
 const VETH_RING: u64 = 256;
-/// How long packets in the collector get before they count as lost, and how often one looks.
-const SETTLE_PAUSE: Duration = Duration::from_millis(2);
-const SETTLE_LOOKS: u32 = 5;
 
 impl Control {
-    pub(crate) fn port_list(&mut self) -> Vec<PortShow> {
-        self.settle_all();
+    pub(crate) fn port_list(&self) -> Vec<PortShow> {
         self.ports.values().map(|port| self.show(port)).collect()
     }
 
-    pub(crate) fn port_show(&mut self, name: &str) -> Result<PortShow, ApiError> {
-        self.settle_all();
+    pub(crate) fn port_show(&self, name: &str) -> Result<PortShow, ApiError> {
         self.port_of(name).map(|port| self.show(port))
     }
 
@@ -55,25 +48,19 @@ impl Control {
     /// Observes what the collector may have lost, for every port.
     pub(super) fn observe_loss(&mut self) -> bool {
         let room = VETH_RING * (Lane::COUNT * self.workers.len()) as u64;
-        let mut settled = true;
+        let (mut settled, now) = (true, self.now());
         for port in self.ports.values_mut() {
             let counters = self.datapath.counters(port.id.0).since(&port.baseline);
-            settled &= port.loss.observe(counters, room);
+            settled &= port.loss.observe(counters, room, now);
         }
         settled
     }
 
-    /// Gives packets under way a few milliseconds to arrive, so that a quiet switch shows exact sums. Under traffic
-    /// something is always under way, and the wait is bounded.
-    fn settle_all(&mut self) {
-        self.flow_book().settle_all(self.now());
-        for _ in 0..SETTLE_LOOKS {
-            self.audit();
-            if self.observe_loss() && !self.holds_frames() {
-                return;
-            }
-            std::thread::sleep(SETTLE_PAUSE);
-        }
+    /// Says whether no packet is under way, so that a quiet switch shows exact sums. Readers look through
+    /// [`crate::settled::lock_settled`], which waits between two looks without the lock.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.audit();
+        self.observe_loss() && !self.holds_frames()
     }
 
     /// Whether any port holds a frame, by the accounts.
@@ -98,14 +85,11 @@ impl Control {
 
     /// The last word on a port that takes no more packets.
     pub(super) fn settle(&self, port: &mut Port) -> Counted {
-        for _ in 0..2 {
-            port.loss.observe(self.datapath.counters(port.id.0).since(&port.baseline), 0);
-        }
+        port.loss.conclude(self.datapath.counters(port.id.0).since(&port.baseline));
         self.counted(port)
     }
 
-    pub(crate) fn stats(&mut self) -> StatsShow {
-        self.settle_all();
+    pub(crate) fn stats(&self) -> StatsShow {
         let mut sum = self.retired;
         let mut ports = Vec::new();
         for port in self.ports.values() {

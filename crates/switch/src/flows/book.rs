@@ -279,10 +279,20 @@ impl FlowBook {
 
     /// Counts for ports what flows have carried since the last time.
     pub(crate) fn settle_all(&mut self, now: Nanos) {
-        let numbers: Vec<FlowNumber> = self.entries.keys().chain(self.leaving.keys()).copied().collect();
+        let numbers = self.numbers();
+        self.settle_some(&numbers, now);
+    }
+
+    /// As [`FlowBook::settle_all`], of these flows.
+    pub(crate) fn settle_some(&mut self, numbers: &[FlowNumber], now: Nanos) {
         for number in numbers {
-            self.settle(number, now);
+            self.settle(*number, now);
         }
+    }
+
+    /// Numbers of all flows, those included that are taken out and may still count.
+    pub(crate) fn numbers(&self) -> Vec<FlowNumber> {
+        self.entries.keys().chain(self.leaving.keys()).copied().collect()
     }
 
     /// Whether the flow carried something since the last time.
@@ -382,6 +392,11 @@ impl FlowBook {
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
+    }
+
+    /// The flows of `numbers` that are still there.
+    pub(crate) fn some<'a>(&'a self, numbers: &'a [FlowNumber]) -> impl Iterator<Item = &'a Entry> {
+        numbers.iter().filter_map(|number| self.entries.get(number))
     }
 
     pub(crate) fn user_entries(&self) -> impl Iterator<Item = &UserEntry> {
