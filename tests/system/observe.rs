@@ -1,6 +1,8 @@
 //! What the switch says of its memory: occupancy, rings, and what it costs.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use forebay_control::occupancy::Occupancy;
@@ -23,6 +25,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("workers_tell_what_they_did_since_they_were_asked_to_count_anew", workers);
     suite.on_forebay("a_worker_waits_awake_where_packets_come_soon_and_only_if_it_may", lingers);
     suite.on_forebay("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
+    suite.once("silent_clients_and_a_thousand_scrapes_keep_no_request_from_its_answer", scrapes);
 }
 
 /// Frames a port holds and held at most, in a snapshot taken now.
@@ -109,6 +112,50 @@ fn lingers(subject: Subject) -> Outcome {
     let [times, nanos] = waited("[switch]\nlinger_us = 1000\n", 400)?;
     assert!(times > 0 && nanos > 0, "{times} times, {nanos} ns");
     assert_eq!(waited("[switch]\nlinger_us = 0\n", 10)?, [0, 0]);
+    Ok(())
+}
+
+fn scrapes() -> Outcome {
+    const LISTEN: &str = "127.0.0.1:9477";
+    const SCRAPERS: usize = 8;
+    const EACH: usize = 125;
+    const REQUESTS: usize = 25;
+    let subject = Subject::Forebay(PortKind::VethTcx);
+    let mut bed = Bed::with_config(subject, &format!("[metrics]\nlisten = \"{LISTEN}\"\n"))?;
+    let hosts = bed.lab.hosts(2, subject.kind())?;
+    bed.attach(&hosts)?;
+    let client = bed.client();
+    let answers = || (0..REQUESTS).filter(|_| client.ports().is_ok_and(|ports| ports.len() == 2)).count();
+
+    let netns = bed.lab.switch();
+    let silent = netns.enter(|| {
+        let connect = |_| {
+            let mut stream = TcpStream::connect(LISTEN)?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHo")?;
+            Ok(stream)
+        };
+        (0..SCRAPERS).map(connect).collect::<std::io::Result<Vec<_>>>()
+    })??;
+    assert_eq!(answers(), REQUESTS, "while clients of the metrics listener say nothing");
+    drop(silent);
+
+    let scrape = || {
+        let mut stream = TcpStream::connect(LISTEN)?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<bool, std::io::Error>(answer.starts_with("HTTP/1.1 200") && answer.ends_with("# EOF\n"))
+    };
+    let some_scrapes =
+        || netns.enter(|| (0..EACH).filter(|_| scrape().is_ok_and(|is_whole| is_whole)).count());
+    let (scraped, answered) = std::thread::scope(|scope| {
+        let scrapers: Vec<_> = (0..SCRAPERS).map(|_| scope.spawn(some_scrapes)).collect();
+        let answered = answers();
+        let scraped = scrapers.into_iter().map(|scraper| scraper.join().expect("a scraper does not panic"));
+        (scraped.sum::<forebay_lab::Result<usize>>(), answered)
+    });
+    assert_eq!(answered, REQUESTS, "while others scrape");
+    assert_eq!(scraped?, SCRAPERS * EACH);
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod pool;
 mod ports;
 mod rules;
 mod rxq;
+mod scrapes;
 pub mod server;
 mod show;
 #[cfg(test)]
@@ -29,15 +30,20 @@ use std::time::Duration;
 use axum::Json;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use forebay_control::doctor::DoctorReport;
 use forebay_control::{ApiError, ErrorCode, SwitchControl};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use scrapes::Scrapes;
+
 /// The largest body taken: 4096 ports with names and VLANs are well below it.
 pub const BODY_MAX_BYTES: usize = 1024 * 1024;
+
+/// When a client that was refused because the daemon is at work may ask again, in seconds.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 /// What the handlers need.
 #[derive(Clone)]
@@ -45,18 +51,26 @@ pub struct Api {
     switch: Arc<dyn SwitchControl>,
     probe: fn() -> DoctorReport,
     body_timeout: Duration,
+    scrapes: Scrapes,
 }
 
 impl Api {
     /// An API of this switch on the machine that `probe` asks.
     pub fn new(switch: Arc<dyn SwitchControl>, probe: fn() -> DoctorReport) -> Api {
-        Api { switch, probe, body_timeout: extract::BODY_TIMEOUT }
+        Api { switch, probe, body_timeout: extract::BODY_TIMEOUT, scrapes: Scrapes::new() }
     }
 
     /// With another time limit for bodies than [`extract::BODY_TIMEOUT`].
     #[must_use]
     pub fn with_body_timeout(mut self, limit: Duration) -> Api {
         self.body_timeout = limit;
+        self
+    }
+
+    /// With another time limit for scrapes that wait for counters.
+    #[must_use]
+    pub fn with_scrape_wait(mut self, limit: Duration) -> Api {
+        self.scrapes = self.scrapes.waiting(limit);
         self
     }
 
@@ -91,7 +105,11 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(self.0)).into_response()
+        let mut response = (status, Json(self.0)).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_S);
+        }
+        response
     }
 }
 

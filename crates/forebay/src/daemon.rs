@@ -8,7 +8,6 @@ mod apply;
 mod handover;
 mod settings;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,8 +31,8 @@ use crate::{preflight, wiring};
 use handover::Leaving;
 use settings::{Source, SourceError};
 
-/// Blocking calls at once; the rest waits its turn.
-const BLOCKING_THREADS: usize = 8;
+/// Blocking calls at once; the rest waits its turn. Scrapes take one at most, so eight are left for requests.
+const BLOCKING_THREADS: usize = 9;
 /// How long the switch may take to stop; the kernel takes everything back from a process that just ends.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -82,7 +81,8 @@ fn check_machine() -> Result<(), DaemonError> {
     if missing.is_empty() { Ok(()) } else { Err(DaemonError::Machine(missing)) }
 }
 
-fn runtime() -> io::Result<Runtime> {
+/// The control thread, with a bounded number of threads for what may block.
+pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
@@ -109,9 +109,10 @@ fn start_and_serve(
     leaving.note_applied(&applied);
     let state = Running { switch: Arc::clone(&switch), source, applied, log, leaving };
     runtime.block_on(async {
-        tokio::spawn(serve_api(Arc::clone(&switch), listener));
+        let api = Api::new(Arc::clone(&switch), wiring::probe);
+        tokio::spawn(serve(listener, router(api.clone()), Limits::UNIX));
         if let Some(metrics) = metrics {
-            tokio::spawn(serve_metrics(Arc::clone(&switch), TcpListener::from_std(metrics)?));
+            tokio::spawn(serve(TcpListener::from_std(metrics)?, metrics_router(api), Limits::TCP));
         }
         match state.wait_for_signals(signals).await {
             End::Stop => stop(switch).await,
@@ -132,14 +133,6 @@ fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<std::net::TcpListe
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(Some(listener))
-}
-
-async fn serve_api(switch: Arc<dyn SwitchControl>, listener: UnixListener) -> Infallible {
-    serve(listener, router(Api::new(switch, wiring::probe)), Limits::UNIX).await
-}
-
-async fn serve_metrics(switch: Arc<dyn SwitchControl>, listener: TcpListener) -> Infallible {
-    serve(listener, metrics_router(Api::new(switch, wiring::probe)), Limits::TCP).await
 }
 
 async fn stop(switch: Arc<dyn SwitchControl>) -> Result<(), DaemonError> {

@@ -3,6 +3,7 @@
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
@@ -30,6 +31,9 @@ use forebay_control::{ApiError, ErrorCode, IfIndex, MacAddr, PortCounters, PortI
 #[derive(Debug, Default)]
 pub(crate) struct MemorySwitch {
     state: Mutex<State>,
+    /// Held by a test while the switch has no counters to show.
+    counters: Mutex<()>,
+    looks: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +60,16 @@ impl MemorySwitch {
 impl MemorySwitch {
     pub(crate) fn netdev_appears(&self, name: &str) {
         self.state().appeared.insert(name.to_owned());
+    }
+
+    /// Whoever asks for counters waits until this is dropped.
+    pub(crate) fn hold_counters(&self) -> MutexGuard<'_, ()> {
+        self.counters.lock().expect("no test panics while it holds the lock")
+    }
+
+    /// How many times somebody asked for counters.
+    pub(crate) fn looks(&self) -> usize {
+        self.looks.load(Ordering::SeqCst)
     }
 
     pub(crate) fn settings(&self) -> Option<Settings> {
@@ -235,6 +249,8 @@ impl SwitchControl for MemorySwitch {
     }
 
     fn stats(&self) -> StatsShow {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        drop(self.counters.lock());
         let stats =
             |port: &PortShow| PortStats { id: port.id, name: port.name.clone(), counters: port.counters };
         let ports: Vec<PortStats> = self.state().ports.values().map(stats).collect();

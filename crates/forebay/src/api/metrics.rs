@@ -1,14 +1,13 @@
-//! `/metrics`: the counters as Prometheus reads them, encoded at each scrape from one look at the switch.
+//! `/metrics`: the counters as Prometheus reads them, encoded from one look at the switch for all who scrape.
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use forebay_control::ApiError;
-use forebay_control::PortCounters;
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::flow::FlowTable;
 use forebay_control::pool::PoolShow;
 use forebay_control::stats::{StatsShow, WorkerStats};
+use forebay_control::{ApiError, PortCounters, SwitchControl};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -21,21 +20,12 @@ use super::{Refusal, Shared};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Counters for Prometheus
+/// Counters for Prometheus, at most a second old unless the switch is busy
 #[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "switch", responses(
     (status = 200, content_type = "application/openmetrics-text", body = String, description = "OpenMetrics text"),
     (status = "default", body = ApiError, description = "Refused")))]
 pub(super) async fn get(State(api): Shared) -> Result<impl IntoResponse, Refusal> {
-    let text = api
-        .ask(|switch| {
-            render(Snapshot {
-                stats: switch.stats(),
-                flows: switch.flow_table(),
-                pool: switch.pool(),
-                eswitch: switch.eswitch(),
-            })
-        })
-        .await?;
+    let text = api.scrapes.text(&api).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
 
@@ -70,6 +60,16 @@ impl Collector for Snapshot {
 }
 
 impl Snapshot {
+    /// Looks at the switch.
+    pub(super) fn of(switch: &dyn SwitchControl) -> Snapshot {
+        Snapshot {
+            stats: switch.stats(),
+            flows: switch.flow_table(),
+            pool: switch.pool(),
+            eswitch: switch.eswitch(),
+        }
+    }
+
     fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&PortCounters) -> u64;
         let fields: [(&str, &str, Field); 9] = [

@@ -1,6 +1,7 @@
 //! The API over a real unix socket, asked with hand-written bytes, so that nothing repairs a bad request on the way.
 
 mod flows;
+mod scrapes;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -41,7 +42,7 @@ impl Served {
         let api = Api::new(switch.clone(), || DoctorReport::new(Vec::new())).with_body_timeout(SHORT);
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = crate::daemon::runtime().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::UnixListener::from_std(listener).unwrap();
                 tokio::select! {
@@ -49,6 +50,7 @@ impl Served {
                     _ = stopped => {}
                 }
             });
+            runtime.shutdown_background();
         });
         Served { dir, switch, stop: Some(stop), thread: Some(thread) }
     }
