@@ -32,8 +32,12 @@ fn keys(config: &toml::Table) -> Vec<String> {
 }
 
 #[test]
-fn the_example_configuration_is_the_default_one() {
-    assert_eq!(Config::parse(&packaged("forebay.toml")), Ok(Config::default()));
+fn the_example_configuration_is_the_default_one_with_the_group_that_is_installed() {
+    let mut expected = Config::default();
+    expected.api.read_only_group = "forebay-ro".to_owned();
+    assert_eq!(Config::parse(&packaged("forebay.toml")), Ok(expected));
+    assert!(packaged("sysusers.conf").lines().any(|line| line.starts_with("g forebay-ro ")));
+    assert!(packaged("forebay.service").contains("\nSupplementaryGroups=forebay-ro\n"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ const PINS: &str = "/sys/fs/bpf/forebay";
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
     suite.on_forebay("a_service_that_crashed_is_started_again_and_goes_on", crash);
+    suite.once("members_of_the_reading_group_read_and_change_nothing", groups);
     suite.once("what_another_user_left_to_a_service_is_named_with_the_way_out", of_another_user);
 }
 
@@ -111,6 +112,41 @@ fn crash(subject: Subject) -> Outcome {
     let after = scene.carried()?;
     let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
     assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
+    Ok(())
+}
+
+fn groups() -> Outcome {
+    ensure_program()?;
+    let lab = Lab::new("unit")?;
+    let systemd = Systemd::boot(&lab, "[api]\nread_only_group = \"forebay-ro\"\n")?;
+    systemd.systemctl(&["start", "forebay"])?;
+    let as_member = |groups: &str, args: &[&str]| {
+        let user = ["--reuid", "65534", "--regid", "65534", groups, "/usr/local/bin/forebay"];
+        systemd.run("setpriv", &[&user, args].concat()).map_err(|error| error.to_string())
+    };
+    let refused = |groups: &str, args: &[&str], said: &[&str]| {
+        let error = as_member(groups, args).expect_err("a refusal");
+        assert!(said.iter().all(|said| error.contains(said)), "{groups} {args:?}: {error}");
+    };
+    let (nobody, reader, changer) = ("--clear-groups", "--groups=forebay-ro", "--groups=forebay");
+    let reading_socket = ["--socket", "/run/forebay/forebay-ro.sock"];
+    for verb in
+        [&["port", "list"][..], &["stats"], &["pool", "show"], &["flow", "list"], &["eswitch", "show"]]
+    {
+        as_member(reader, verb)?;
+        as_member(reader, &[&reading_socket, verb].concat())?;
+        as_member(changer, verb)?;
+        refused(nobody, verb, &["no permission for /run/forebay/forebay.sock", "forebay-ro.sock"]);
+    }
+    for verb in
+        [&["fdb", "flush"][..], &["pool", "occupancy", "snapshot"], &["stats", "--workers", "--clear"]]
+    {
+        refused(reader, verb, &["no permission for /run/forebay/forebay.sock"]);
+        let said = ["this socket is for reading only", "ask at /run/forebay/forebay.sock"];
+        refused(reader, &[&reading_socket, verb].concat(), &said);
+        as_member(changer, verb)?;
+    }
+    refused(reader, &["capture", "a"], &["this socket is for reading only"]);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! carries line and column. [`Config::parse`] returns only configurations that are valid by themselves; whether the
 //! netdevs exist only the switch knows.
 
+mod api;
 mod diff;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_check;
@@ -23,6 +24,7 @@ use crate::port::PortSpec;
 use crate::rule::RuleAdd;
 use crate::rxq::RefillKind;
 
+pub use api::{ApiConfig, read_only_socket};
 pub use diff::{ConfigDiff, PortChange};
 
 /// Where the daemon listens unless told otherwise.
@@ -34,6 +36,8 @@ pub const DEFAULT_SOCKET: &str = "/run/forebay/forebay.sock";
 pub struct Config {
     /// `[switch]`
     pub switch: SwitchConfig,
+    /// `[api]`
+    pub api: ApiConfig,
     /// `[pool]`
     pub pool: PoolConfig,
     /// `[fdb]`

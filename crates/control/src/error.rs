@@ -79,6 +79,10 @@ pub enum ErrorCode {
     TooManyRules,
     /// The forwarding table, or the port's part of it, is full.
     FdbFull,
+    /// The request changes something, and came in at the socket for reading.
+    ReadOnly,
+    /// The daemon's configuration forbids it.
+    Forbidden,
     /// The daemon lacks a capability.
     MissingCapability,
     /// The kernel, driver or this version can't do it.
@@ -98,7 +102,7 @@ impl ErrorCode {
     pub const fn http_status(self) -> u16 {
         match self {
             ErrorCode::BadRequest => 400,
-            ErrorCode::MissingCapability => 403,
+            ErrorCode::MissingCapability | ErrorCode::ReadOnly | ErrorCode::Forbidden => 403,
             ErrorCode::NotFound
             | ErrorCode::NoSuchPort
             | ErrorCode::NoSuchNetdev

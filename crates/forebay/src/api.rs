@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use forebay_control::doctor::DoctorReport;
 use forebay_control::{ApiError, ErrorCode, SwitchControl};
@@ -121,6 +122,33 @@ pub fn router(api: Api) -> Router {
     static ROUTES: OnceLock<Router<Api>> = OnceLock::new();
     let routes = ROUTES.get_or_init(|| documented().split_for_parts().0);
     finish(routes.clone().with_state(api))
+}
+
+/// The API without what changes anything, for the unix socket of those who may only read; `full` is the path of the other
+/// one.
+pub fn read_only_router(api: Api, full: String) -> Router {
+    let full: Arc<str> = full.into();
+    router(api).layer(middleware::from_fn(move |request: Request, next: Next| {
+        let full = Arc::clone(&full);
+        async move {
+            match changes_something(request.method(), request.uri()) {
+                false => next.run(request).await,
+                true => read_only(request.method(), request.uri(), &full).into_response(),
+            }
+        }
+    }))
+}
+
+/// A capture takes a port's packets off the fast path and shows what is in them, so it is more than reading.
+fn changes_something(method: &Method, uri: &Uri) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD) || uri.path().starts_with("/v1/capture/")
+}
+
+fn read_only(method: &Method, uri: &Uri, full: &str) -> Refusal {
+    let error = ApiError::new(ErrorCode::ReadOnly, "this socket is for reading only")
+        .with_value(format!("{method} {}", uri.path()))
+        .with_limit("GET, without captures");
+    error.with_remedy(format!("ask at {full}, as root or as a member of its group")).into()
 }
 
 /// The read-only part that a TCP listener serves.

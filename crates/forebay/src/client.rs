@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_control::config::read_only_socket;
 use forebay_control::{ApiError, ErrorCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -27,6 +28,10 @@ pub(crate) enum ClientError {
     NotRunning(PathBuf),
     #[error("no permission for {0}; become root or a member of the socket's group")]
     NoPermission(PathBuf),
+    #[error(
+        "no permission for {full}, nor for {reading}, which is for reading; become root or a member of a socket's group"
+    )]
+    NoPermissionToRead { full: PathBuf, reading: PathBuf },
     #[error("can't reach the daemon at {0}: {1}")]
     Connect(PathBuf, io::Error),
     #[error("the daemon did not answer within {} s; look at its log", TIMEOUT.as_secs())]
@@ -140,7 +145,7 @@ async fn request(
     path: &str,
     body: Bytes,
 ) -> Result<(Response<Incoming>, JoinHandle<Result<(), hyper::Error>>), ClientError> {
-    let stream = UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;
+    let stream = connect(socket, method == Method::GET).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let pump = tokio::spawn(connection);
     let request = Request::builder()
@@ -151,6 +156,24 @@ async fn request(
         .body(Full::new(body))
         .expect("the path is percent-encoded and the headers are constants");
     Ok((sender.send_request(request).await?, pump))
+}
+
+/// Who may not use the socket may be allowed to read; what that socket refuses it says itself.
+async fn connect(socket: &Path, is_reading: bool) -> Result<UnixStream, ClientError> {
+    let error = match UnixStream::connect(socket).await {
+        Ok(stream) => return Ok(stream),
+        Err(error) => error,
+    };
+    if error.kind() != io::ErrorKind::PermissionDenied || !is_reading {
+        return Err(connect_error(socket, error));
+    }
+    let reading = read_only_socket(socket);
+    UnixStream::connect(&reading).await.map_err(|second| match second.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ClientError::NoPermissionToRead { full: socket.to_owned(), reading }
+        }
+        _ => connect_error(socket, error),
+    })
 }
 
 fn connect_error(socket: &Path, error: io::Error) -> ClientError {

@@ -10,10 +10,11 @@ mod settings;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_control::config::read_only_socket;
 use forebay_control::{Config, SwitchControl};
 use sd_notify::NotifyState;
 use tokio::net::{TcpListener, UnixListener};
@@ -21,11 +22,11 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api::server::{Limits, serve};
-use crate::api::{Api, metrics_router, router};
+use crate::api::{Api, metrics_router, read_only_router, router};
 use crate::cli::RunArgs;
 use crate::log::{self, LogHandle};
 use crate::output::print;
-use crate::socket::{OwnedSocket, SocketError};
+use crate::socket::{Access, OwnedSocket, SocketError};
 use crate::{preflight, wiring};
 
 use handover::Leaving;
@@ -100,8 +101,12 @@ fn start_and_serve(
     let _inside = runtime.enter();
     let signals = Signals::new()?;
     leaving.ask_for(config.switch.socket.as_ref())?;
-    let (owned, listener) = OwnedSocket::bind(config.switch.socket.as_ref())?;
-    let listener = UnixListener::from_std(listener)?;
+    let socket: &Path = config.switch.socket.as_ref();
+    let access = Access { group: &config.api.group, mode: config.api.mode_bits() };
+    let (owned, listener) = OwnedSocket::bind(socket, access)?;
+    let access = Access { group: &config.api.read_only_group, mode: config.api.read_only_mode_bits() };
+    let (owned_reading, reading) = OwnedSocket::bind(&read_only_socket(socket), access)?;
+    let (listener, reading) = (UnixListener::from_std(listener)?, UnixListener::from_std(reading)?);
     let metrics = bind_metrics(config.metrics.listen)?;
     let handover = leaving.prepare()?;
     let switch = wiring::start_switch(&config, handover)?;
@@ -111,6 +116,8 @@ fn start_and_serve(
     runtime.block_on(async {
         let api = Api::new(Arc::clone(&switch), wiring::probe);
         tokio::spawn(serve(listener, router(api.clone()), Limits::UNIX));
+        let reader = read_only_router(api.clone(), config.switch.socket.clone());
+        tokio::spawn(serve(reading, reader, Limits::UNIX));
         if let Some(metrics) = metrics {
             tokio::spawn(serve(TcpListener::from_std(metrics)?, metrics_router(api), Limits::TCP));
         }
@@ -118,6 +125,8 @@ fn start_and_serve(
             End::Stop => stop(switch).await,
             End::Leave => {
                 switch.leave();
+                // The next daemon begins when the first socket is free; it takes both.
+                drop(owned_reading);
                 drop(owned);
                 tracing::info!("left everything to the next daemon");
                 // Nothing is dropped: what is attached stays.

@@ -9,11 +9,18 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Group;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Owner and group may ask the daemon.
-const SOCKET_MODE: u32 = 0o660;
+/// Who may connect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access<'a> {
+    /// By name or number; empty: the daemon's own.
+    pub(crate) group: &'a str,
+    /// Permission bits.
+    pub(crate) mode: u32,
+}
 
 /// Why the socket could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +29,14 @@ pub(crate) enum SocketError {
     Taken { path: PathBuf, pid: String },
     #[error("{0} is there and is not a socket; remove it, or choose another socket with --socket")]
     NotASocket(PathBuf),
+    #[error(
+        "there is no group `{group}`, which {path} is to belong to; make it with `groupadd --system {group}`, or change group or read_only_group in [api]"
+    )]
+    NoGroup { group: String, path: PathBuf },
+    #[error(
+        "can't give {path} to the group `{group}`: {source}; make the daemon's user a member (SupplementaryGroups= in its unit), or change group or read_only_group in [api]"
+    )]
+    Group { group: String, path: PathBuf, source: io::Error },
     #[error("can't {what} {path}: {source}; choose a socket in a writable directory with --socket")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
 }
@@ -34,14 +49,14 @@ pub(crate) struct OwnedSocket {
 }
 
 impl OwnedSocket {
-    /// Takes the path and listens there, with [`SOCKET_MODE`] from the first moment on.
-    pub(crate) fn bind(path: &Path) -> Result<(OwnedSocket, UnixListener), SocketError> {
+    /// Takes the path and listens there, with `access` from the first moment on.
+    pub(crate) fn bind(path: &Path, access: Access<'_>) -> Result<(OwnedSocket, UnixListener), SocketError> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(io_error("create", directory))?;
         }
         let lock = take_lock(path)?;
         remove_stale(path)?;
-        let listener = bind_with_mode(path)?;
+        let listener = bind_for(path, access)?;
         Ok((OwnedSocket { path: path.to_owned(), _lock: lock }, listener))
     }
 }
@@ -98,15 +113,33 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
 }
 
 /// Binds under another name first: between `bind` and `chmod` the socket has the mode that the umask left.
-fn bind_with_mode(path: &Path) -> Result<UnixListener, SocketError> {
+fn bind_for(path: &Path, access: Access<'_>) -> Result<UnixListener, SocketError> {
     let nascent = beside(path, ".new");
     remove_stale(&nascent)?;
     let listener = UnixListener::bind(&nascent).map_err(io_error("listen on", path))?;
-    fs::set_permissions(&nascent, fs::Permissions::from_mode(SOCKET_MODE))
+    if !access.group.is_empty() {
+        give_to(&nascent, path, access.group)?;
+    }
+    fs::set_permissions(&nascent, fs::Permissions::from_mode(access.mode))
         .map_err(io_error("set the mode of", path))?;
     fs::rename(&nascent, path).map_err(io_error("create", path))?;
     listener.set_nonblocking(true).map_err(io_error("listen on", path))?;
     Ok(listener)
+}
+
+fn give_to(nascent: &Path, path: &Path, group: &str) -> Result<(), SocketError> {
+    let (name, path) = (group.to_owned(), path.to_owned());
+    let Some(id) = group_id(group) else { return Err(SocketError::NoGroup { group: name, path }) };
+    std::os::unix::fs::chown(nascent, None, Some(id)).map_err(|source| SocketError::Group {
+        group: name,
+        path,
+        source,
+    })
+}
+
+fn group_id(group: &str) -> Option<u32> {
+    let named = || Group::from_name(group).ok().flatten().map(|found| found.gid.as_raw());
+    group.parse().ok().or_else(named)
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -125,12 +158,14 @@ mod tests {
     use super::*;
     use crate::temp_dir::TempDir;
 
+    const OURS: Access<'_> = Access { group: "", mode: 0o660 };
+
     #[test]
     fn a_second_daemon_is_refused_and_the_first_is_named() {
         let dir = TempDir::new();
         let path = dir.path().join("a.sock");
-        let (_owned, _listener) = OwnedSocket::bind(&path).unwrap();
-        let message = OwnedSocket::bind(&path).unwrap_err().to_string();
+        let (_owned, _listener) = OwnedSocket::bind(&path, OURS).unwrap();
+        let message = OwnedSocket::bind(&path, OURS).unwrap_err().to_string();
         assert!(
             message.contains(&format!("(pid {})", std::process::id())) && message.contains("--socket"),
             "{message}"
@@ -143,7 +178,7 @@ mod tests {
         let dir = TempDir::new();
         let path = dir.path().join("a.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let (owned, _listener) = OwnedSocket::bind(&path).unwrap();
+        let (owned, _listener) = OwnedSocket::bind(&path, OURS).unwrap();
         std::os::unix::net::UnixStream::connect(&path).unwrap();
         drop(owned);
         assert!(!path.exists(), "a stopped daemon leaves no socket behind");
@@ -153,8 +188,8 @@ mod tests {
     fn only_owner_and_group_may_connect() {
         let dir = TempDir::new();
         let path = dir.path().join("deep/er/a.sock");
-        let (_owned, _listener) = OwnedSocket::bind(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, SOCKET_MODE);
+        let (_owned, _listener) = OwnedSocket::bind(&path, OURS).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     }
 
     #[test]
@@ -162,7 +197,31 @@ mod tests {
         let dir = TempDir::new();
         let path = dir.path().join("a.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(OwnedSocket::bind(&path), Err(SocketError::NotASocket(_))));
+        assert!(matches!(OwnedSocket::bind(&path, OURS), Err(SocketError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_socket_belongs_to_the_group_and_has_the_mode_that_were_asked_for() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = TempDir::new();
+        let path = dir.path().join("a.sock");
+        let own = rustix::process::getgid().as_raw().to_string();
+        let (_owned, _listener) = OwnedSocket::bind(&path, Access { group: &own, mode: 0o606 }).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.gid().to_string(), found.mode() & 0o777), (own, 0o606));
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_is_named_with_the_way_out() {
+        let dir = TempDir::new();
+        let path = dir.path().join("a.sock");
+        let access = Access { group: "no-such-group", mode: 0o660 };
+        let message = OwnedSocket::bind(&path, access).unwrap_err().to_string();
+        assert!(
+            message.contains("groupadd --system no-such-group") && message.contains("[api]"),
+            "{message}"
+        );
+        assert!(!path.exists(), "nobody may connect");
     }
 }

@@ -17,6 +17,9 @@ fn every_key_is_taken_over() {
     let text = include_str!("tests/full.toml");
     let config = Config::parse(text).unwrap();
     assert_eq!((&config.switch.cpus[..], config.switch.linger_us), (&[2, 3][..], 20));
+    assert_eq!((config.api.mode_bits(), config.api.read_only_mode_bits()), (0o600, 0o666));
+    assert_eq!((config.api.group.as_str(), config.api.read_only_group.as_str()), ("netops", "1000"));
+    assert!(config.api.allow_programs);
     assert_eq!((config.pool.frames, config.pool.frame_size, config.pool.rx_ring_depth), (32768, 4096, 1024));
     assert_eq!(config.settings().ageing_seconds, 60);
     assert_eq!(config.settings().flood_copies_per_second, 0);
@@ -75,6 +78,10 @@ fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
     for (text, expected) in [
         ("[switch]\nworkers = 0\n", "2:11: switch.workers is not valid (value: 0; limit: 1 to 64); choose"),
         (
+            "[api]\nread_only_mode = \"0888\"\n",
+            "2:18: api.read_only_mode is not valid (value: 0888; limit: octal digits from 0000 to 0777)",
+        ),
+        (
             "[switch]\nlinger_us = 1001\n",
             "2:13: switch.linger_us is not valid (value: 1001; limit: 0 to 1000)",
         ),
@@ -93,7 +100,7 @@ fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
         ),
         (
             "[switch]\nsocket = \"\"\n",
-            "2:10: switch.socket is not valid (value: ; limit: a path of 1 to 103 bytes)",
+            "2:10: switch.socket is not valid (value: ; limit: a path of 1 to 95 bytes)",
         ),
         (
             "[pool]\nframe_size = 1500\n",

@@ -6,22 +6,24 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use super::api::mode_bits;
 use super::location::{Problem, Step};
-use super::{Config, FdbConfig, FloodConfig, FlowsConfig, PoolConfig, SwitchConfig};
+use super::{ApiConfig, Config, FdbConfig, FloodConfig, FlowsConfig, PoolConfig, SwitchConfig};
 use crate::error::ApiError;
 use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
 use crate::memory;
 use crate::port::PortSpec;
 
-/// The kernel takes 107 bytes (`sun_path` less the terminating zero, unix(7)); the daemon binds under a name that is 4
-/// bytes longer first.
-const SOCKET_PATH_MAX_BYTES: usize = 103;
+/// The kernel takes 107 bytes (`sun_path` less the terminating zero, unix(7)). A path without `.sock` becomes 8 bytes
+/// longer for the read-only socket, and the daemon binds under a name that is 4 bytes longer still.
+const SOCKET_PATH_MAX_BYTES: usize = 95;
 
 type Checked = Result<(), Problem>;
 
 pub(super) fn check(config: &Config) -> Checked {
     switch(&config.switch)?;
+    api(&config.api)?;
     pool(&config.pool, config.switch.workers)?;
     fdb(&config.fdb)?;
     flood(&config.flood)?;
@@ -40,6 +42,15 @@ fn switch(switch: &SwitchConfig) -> Checked {
         return refuse("switch", "socket", &switch.socket, &limit, "choose a shorter path");
     }
     cpus(switch)
+}
+
+fn api(api: &ApiConfig) -> Checked {
+    for (key, mode) in [("mode", &api.mode), ("read_only_mode", &api.read_only_mode)] {
+        if mode_bits(mode).is_none() {
+            return refuse("api", key, mode, "octal digits from 0000 to 0777", "write it as in \"0660\"");
+        }
+    }
+    Ok(())
 }
 
 fn cpus(switch: &SwitchConfig) -> Checked {

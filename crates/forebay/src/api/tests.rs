@@ -359,6 +359,33 @@ fn the_metrics_listener_serves_metrics_and_nothing_else() {
 }
 
 #[test]
+fn the_read_only_socket_answers_what_reads_and_refuses_all_else_with_the_way_out() {
+    let served = Served::with(Limits::UNIX, |api| read_only_router(api, "/run/x.sock".to_owned()));
+    let (_, document) = served.ask("GET", "/openapi.json", "");
+    let (mut read, mut refused) = (0, 0);
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys() {
+            let (method, path) = (method.to_uppercase(), path.replace(['{', '}'], ""));
+            let (status, answer) = served.ask(&method, &path, "{}");
+            let is_refused = (status, &answer["code"]) == (403, &json!("read-only"));
+            assert_eq!(
+                is_refused,
+                method != "GET" || path.starts_with("/v1/capture"),
+                "{method} {path}: {answer}"
+            );
+            if is_refused {
+                assert!(answer["remedy"].as_str().unwrap().contains("/run/x.sock"), "{answer}");
+                refused += 1;
+            } else {
+                read += 1;
+            }
+        }
+    }
+    assert!(read >= 10 && refused >= 10, "{read} operations read, {refused} are refused");
+    assert!(served.switch.port_list().is_empty());
+}
+
+#[test]
 fn every_documented_path_is_there() {
     let served = Served::new();
     let (_, document) = served.ask("GET", "/openapi.json", "");

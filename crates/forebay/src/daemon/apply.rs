@@ -57,6 +57,7 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     let mut applied = Config {
         flows,
         switch: old.switch.clone(),
+        api: old.api.clone(),
         pool: old.pool.clone(),
         metrics: old.metrics.clone(),
         ..new.clone()
