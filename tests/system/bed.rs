@@ -87,7 +87,7 @@ impl Bed {
         options: ForebayOptions,
     ) -> std::result::Result<Bed, Box<dyn std::error::Error>> {
         let lab = Lab::new("system")?;
-        let options = ForebayOptions { offload: OFFLOADED.get(), ..options };
+        let options = ForebayOptions { offload: OFFLOADED.get(), ..options }.allowing_programs();
         let switch = match subject {
             Subject::Bridge => Switch::Bridge(Bridge::start(&lab)?),
             Subject::Forebay(_) => {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use forebay_control::hints::{HintsShow, HintsState};
 use forebay_lab::bpffs::BpfFs;
 use forebay_lab::dut::{Client, Forebay, ForebayOptions};
+use forebay_lab::experiment::hints::PROGRAMS;
 use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, Lab, wait};
+use forebay_lab::{Host, Lab, PortKind, wait};
 use serde_json::Value;
 
 use crate::bed::{Bed, take_frames};
@@ -19,6 +21,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_killed_daemon_leaves_flows_that_go_on_and_the_next_takes_over", killed);
     suite.on_forebay("a_daemon_that_is_asked_to_leaves_everything_to_the_next", handed_over);
     suite.on_forebay("what_was_asked_for_a_port_is_asked_of_the_next_daemon", settings);
+    suite.once("programs_are_not_taken_over_by_a_daemon_that_allows_none", programs);
     suite.on_forebay("what_was_left_in_another_format_is_replaced", other_format);
     suite.on_forebay("sigterm_is_a_full_stop_although_something_could_be_left", full_stop);
     suite.on_forebay("what_is_not_wanted_any_more_is_removed", cleaned);
@@ -75,6 +78,29 @@ impl Scene {
         assert!(report.is_complete(), "{report:?}");
         Ok(())
     }
+}
+
+fn programs() -> Outcome {
+    let mut scene = Scene::new(Subject::Forebay(PortKind::VethXdp))?;
+    let options = scene.options.clone();
+    let state = |scene: &mut Scene| -> Result<HintsState, Box<dyn std::error::Error>> {
+        let shown: HintsShow = scene.bed.client().json(&["hints", "show", "h1"])?;
+        Ok(shown.ports[0].state)
+    };
+    scene.options = options.clone().allowing_programs();
+    scene.bed.forebay().kill()?;
+    scene.restart()?;
+    let object = PROGRAMS[0].compile(&scene.bed.lab)?;
+    scene.bed.client().ok(&["hints", "set", "h1", "--program", &object.to_string_lossy()])?;
+    scene.bed.forebay().kill()?;
+    scene.restart()?;
+    assert_eq!(state(&mut scene)?, HintsState::On, "taken over by one that allows it");
+    scene.options = options;
+    scene.bed.forebay().kill()?;
+    scene.restart()?;
+    assert_eq!(state(&mut scene)?, HintsState::Off);
+    scene.ping()?;
+    is_balanced(&scene.bed.client())
 }
 
 fn kernel_flows(client: &Client) -> Result<Vec<Value>, Box<dyn std::error::Error>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_control::hints::{HintsShow, HintsState};
 use forebay_control::port::PortState;
 use forebay_control::stats::{LatencyShow, WorkersShow};
-use forebay_lab::dut::Client;
+use forebay_lab::dut::{Client, ForebayOptions};
 use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
 use forebay_lab::frame::{Frame, TPID_C};
 use forebay_lab::measure::flood::small_frame;
@@ -16,10 +16,10 @@ use forebay_lab::packet_io::FrameSocket;
 use forebay_lab::programs::hints::HintsProgram;
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::tagged::Tagged;
-use forebay_lab::{Host, PortKind, wait};
+use forebay_lab::{Host, Lab, PortKind, wait};
 
 use crate::bed::{Bed, with_hints};
-use crate::harness::{Outcome, Subject, Suite};
+use crate::harness::{Outcome, Subject, Suite, ensure_program};
 use crate::{connectivity, fdb, hostile, netdev, vlan};
 
 const XDP: Subject = Subject::Forebay(PortKind::VethXdp);
@@ -67,6 +67,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("a_port_whose_netdev_is_made_again_has_its_program_again", made_again);
     suite.once("in_every_spool_mode_hints_are_those_of_the_packet", modes);
     suite.once("a_program_that_breaks_the_contract_is_refused_and_the_old_one_stays", refused);
+    suite.once("a_daemon_that_allows_no_programs_refuses_one_and_names_the_setting", forbidden);
     suite.once("a_capture_ends_at_its_limits", limits);
 }
 
@@ -364,6 +365,23 @@ fn refused() -> Outcome {
     let object = good.compile(&bed.lab)?;
     let finished = bed.client().call(&["hints", "set", "h1", "--program", &object.to_string_lossy()])?;
     assert!(!finished.status.success() && finished.stderr.contains("--attach xdp"), "{finished:?}");
+    Ok(())
+}
+
+fn forbidden() -> Outcome {
+    ensure_program()?;
+    let mut lab = Lab::new("system")?;
+    let hosts = lab.hosts(2, PortKind::VethXdp)?;
+    let mut bed = Bed::of(lab, ForebayOptions::default())?;
+    bed.attach(&hosts)?;
+    let client = bed.client();
+    let object = PROGRAMS[0].compile(&bed.lab)?;
+    let finished = client.call(&["hints", "set", "h1", "--program", &object.to_string_lossy()])?;
+    let said = ["can read kernel memory", "allow_programs = true", "[api]", "--allow-programs"];
+    let is_told = said.iter().all(|said| finished.stderr.contains(said));
+    assert!(!finished.status.success() && is_told, "{finished:?}");
+    assert_eq!(hints(&client)?.ports[0].state, HintsState::Off, "nothing has changed");
+    client.ok(&["hints", "set", "h1", "on"])?;
     Ok(())
 }
 

@@ -120,6 +120,12 @@ pub struct RunArgs {
     /// How much to log: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
     pub log_level: Option<LogLevel>,
+    /// Let clients give the daemon XDP programs to load (`hints set PORT --program FILE`)
+    ///
+    /// Such a program can read kernel memory, so members of the socket's group could, too. Also allow_programs in
+    /// [api] of the configuration file.
+    #[arg(long)]
+    pub allow_programs: bool,
     /// Serve /metrics, read-only, on this address and TCP port
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics_listen: Option<std::net::SocketAddr>,

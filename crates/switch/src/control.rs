@@ -99,6 +99,8 @@ pub(crate) struct Control {
     /// Packets may skip the switch's end of a veth.
     redirects_to_peers: bool,
     publication: Publication,
+    /// Clients may give programs to load.
+    allows_programs: bool,
     /// The file for whoever takes over.
     saved_in: Option<PathBuf>,
     /// What is attached stays when the process ends.
@@ -143,6 +145,7 @@ impl Control {
             flow_keeper: Some(flows.keeper),
             redirects_to_peers: config.flows.redirect_peer,
             publication,
+            allows_programs: config.api.allow_programs,
             saved_in: None,
             left: false,
             rules: Rules::new(datapath.class_table()?),

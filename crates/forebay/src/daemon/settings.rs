@@ -62,6 +62,7 @@ impl Source {
         }
         config.log.level = self.args.log_level.unwrap_or(config.log.level);
         config.metrics.listen = self.args.metrics_listen.or(config.metrics.listen);
+        config.api.allow_programs |= self.args.allow_programs;
         config.flows.offload = self.args.offload.unwrap_or(config.flows.offload);
         Ok(())
     }

@@ -93,9 +93,10 @@ impl Contender {
             Contender::Tcx | Contender::TcxRule | Contender::Xdp => {
                 Box::new(Forebay::start(lab, options().offloaded())?)
             }
-            Contender::TcxSlow | Contender::XdpSlow | Contender::XdpHints | Contender::XdpMarks => {
+            Contender::TcxSlow | Contender::XdpSlow | Contender::XdpMarks => {
                 Box::new(Forebay::start(lab, options())?)
             }
+            Contender::XdpHints => Box::new(Forebay::start(lab, options().allowing_programs())?),
             Contender::Bridge => Box::new(Bridge::start(lab)?),
             Contender::Ovs => Box::new(Ovs::start(lab, WORKER_CPU)?),
             Contender::BareTcx => Box::new(Bare::start(lab, Attach::Tcx)),

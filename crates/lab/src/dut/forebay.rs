@@ -59,6 +59,13 @@ impl ForebayOptions {
         self
     }
 
+    /// Takes XDP programs from clients.
+    #[must_use]
+    pub fn allowing_programs(mut self) -> ForebayOptions {
+        self.arguments.push("--allow-programs".to_owned());
+        self
+    }
+
     /// With the fast path in the kernel.
     #[must_use]
     pub fn offloaded(mut self) -> ForebayOptions {

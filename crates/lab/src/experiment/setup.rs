@@ -93,7 +93,7 @@ impl Setup {
     }
 
     fn options(&self) -> ForebayOptions {
-        let options = ForebayOptions::with_config(self.toml());
+        let options = ForebayOptions::with_config(self.toml()).allowing_programs();
         if self.workers > 1 { options } else { options.pinned_to(WORKER_CPU) }
     }
 

@@ -178,6 +178,13 @@ impl Control {
     /// Checks an object against the contract, and gives its layout an id; or finds the one that the port had before.
     fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
         let HintsProgram { name, object } = program;
+        if !self.allows_programs {
+            let message = "this daemon loads no programs that it is given: they can read kernel memory";
+            let remedy = "set allow_programs = true in [api] of the configuration file, or start the daemon with \
+                          --allow-programs; our own program needs neither: hints set PORT on";
+            let error = ApiError::new(ErrorCode::Forbidden, message).with_field("program").with_value(name);
+            return Err(error.with_limit("api.allow_programs = false").with_remedy(remedy));
+        }
         if self.ports[&id].kind != AttachKind::Xdp {
             return Err(ApiError::new(ErrorCode::NotSupported, "a tcx port has no XDP program")
                 .with_field("program")
