@@ -1,4 +1,7 @@
 //! Compiles the BPF programs with clang; where there is none, takes the object committed beside their source.
+//!
+//! In continuous integration (`CI=true`) a missing clang is an error: nobody reads warnings there, and an old object
+//! would be tested in the place of the source.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +11,13 @@ fn main() {
     let object = PathBuf::from(env("OUT_DIR")).join("forebay.bpf.o");
     println!("cargo:rerun-if-changed={}", root.display());
     println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-env-changed=CI");
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
     if !clang_exists(&clang) {
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "there is no {clang}, and with CI=true the committed BPF object is not taken instead; install clang"
+        );
         println!("cargo:warning=no {clang}: taking the committed BPF object");
         std::fs::copy(root.join("forebay.bpf.o"), object)
             .expect("the committed object is part of the source");
