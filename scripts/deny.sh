@@ -32,6 +32,7 @@ else
     echo "SKIP: advisory database (advisories are not checked: https://github.com/rustsec/advisory-db can't be reached)"
 fi
 for manifest in Cargo.toml fuzz/Cargo.toml; do
+    # cargo-deny takes deny.toml of this folder for both.
     # shellcheck disable=SC2086 # a list of words
-    cargo deny --manifest-path "$manifest" --workspace check --config deny.toml $checks
+    cargo deny --manifest-path "$manifest" --workspace check $checks
 done
