@@ -7,9 +7,10 @@ use forebay_control::port::PortState;
 use forebay_lab::dut::{self, Client, Dut};
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::programs::udp::{Stream, StreamReport};
-use forebay_lab::{Host, Result, wait};
+use forebay_lab::{Host, PortKind, Result, wait};
 
 use crate::bed::Bed;
+use crate::connectivity::ping_all;
 use crate::harness::{Outcome, Subject, Suite};
 
 const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
@@ -19,6 +20,8 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_renamed_netdev_keeps_its_port", rename);
     suite.on_forebay("a_netdev_that_moves_to_another_namespace_and_back_is_found_again", moves);
     suite.on_forebay("a_netdev_deleted_and_made_again_is_found_again", deleted_and_made_again);
+    suite.once("a_netdev_without_ethernet_headers_is_refused_by_its_type", without_ethernet);
+    suite.on_forebay("a_netdev_that_comes_back_without_ethernet_headers_is_not_attached", back_as_tun);
     suite.on_forebay("ports_deleted_and_added_under_traffic_lose_no_frame", ports_come_and_go);
 }
 
@@ -100,6 +103,40 @@ pub fn deleted_and_made_again(subject: Subject) -> Outcome {
             assert_recovered(bed, host, other)?;
         }
         Ok(())
+    })
+}
+
+/// A refusal names the netdev, its type and the way out.
+fn assert_names_the_type(said: &str) {
+    for word in ["`layer3` is a tun netdev of type link/none", "no Ethernet header", "mode tap"] {
+        assert!(said.contains(word), "`{word}` is not in: {said}");
+    }
+}
+
+fn without_ethernet() -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(Subject::Forebay(PortKind::VethTcx), 2)?;
+    bed.lab.switch().ip(&["tuntap", "add", "mode", "tun", "name", "layer3"])?;
+    for attach in ["auto", "tcx", "xdp"] {
+        let refused = bed.client().call(&["port", "add", "layer3", "--attach", attach])?;
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert_names_the_type(&refused.stderr);
+    }
+    assert_eq!(bed.client().ports()?.len(), 2);
+    Ok(ping_all(&hosts, false)?)
+}
+
+fn back_as_tun(subject: Subject) -> Outcome {
+    beside_traffic(subject, |bed, host, other| {
+        host.pull_out()?;
+        bed.client().wait_port_state(host.name(), PortState::NetdevMissing)?;
+        bed.lab.switch().ip(&["tuntap", "add", "mode", "tun", "name", "layer3"])?;
+        bed.lab.switch().ip(&["link", "set", "layer3", "name", host.name()])?;
+        bed.client().wait_port_state(host.name(), PortState::AttachFailed)?;
+        let reason = bed.client().port(host.name())?.state_reason;
+        assert_names_the_type(&reason.replace(host.name(), "layer3"));
+        bed.lab.switch().ip(&["link", "del", host.name()])?;
+        host.plug_in(bed.lab.switch())?;
+        Ok(assert_recovered(bed, host, other)?)
     })
 }
 

@@ -65,7 +65,7 @@ pub enum ErrorCode {
     AlreadyPort,
     /// Another port has this name.
     NameTaken,
-    /// This netdev can't be a port: a loopback, or one of the switch's own.
+    /// This netdev can't be a port: a loopback, one without Ethernet headers, one of the switch's own.
     NetdevRefused,
     /// The netdev is switched off, and what was asked for needs it up.
     NetdevDown,

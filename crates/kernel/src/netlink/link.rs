@@ -1,6 +1,7 @@
 //! What a netdev is: one dump tells of all, one request of one.
 
 mod change;
+mod hardware;
 
 use std::ffi::CStr;
 
@@ -11,6 +12,7 @@ use super::error::NetlinkError;
 use super::socket;
 
 pub use change::{create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_up};
+pub use hardware::HardwareType;
 
 /// The longest name of a netdev in bytes (IFNAMSIZ without its NUL).
 pub const NAME_MAX_BYTES: usize = libc::IFNAMSIZ - 1;
@@ -30,6 +32,8 @@ pub struct Link {
     pub name: String,
     /// What made it: `veth`, `tun`, `vlan`, `bridge`, `dummy`, …; nothing for most hardware and for loopback.
     pub kind: Option<String>,
+    /// What its packets begin with.
+    pub hardware: HardwareType,
     /// The longest layer-3 packet in bytes.
     pub mtu: u32,
     /// Its Ethernet address; `None` for a netdev that has another kind of address, or none.
@@ -149,7 +153,8 @@ fn header_of(ifindex: u32) -> Ifinfomsg {
 impl Link {
     /// Reads a description. An attribute that can't be read is left at its default: a newer kernel may say more.
     pub(super) fn decode(header: &Ifinfomsg, attributes: IterableLinkAttrs<'_>) -> Link {
-        let mut link = Link { ifindex: header.ifi_index.unsigned_abs(), ..Link::default() };
+        let hardware = HardwareType(header.ifi_type);
+        let mut link = Link { ifindex: header.ifi_index.unsigned_abs(), hardware, ..Link::default() };
         link.take_flags(header.ifi_flags);
         for attribute in attributes.filter_map(Result::ok) {
             link.take(attribute);

@@ -5,6 +5,7 @@ use std::io;
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode};
+use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_kernel::{Datapath, DatapathError, NetdevLink, program_name};
 
@@ -34,6 +35,7 @@ pub(super) fn fit(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Result<Fit
 
 /// Like [`fit`], for a netdev that is a port already.
 pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Result<Fitting, ApiError> {
+    refuse_without_ethernet(netdev)?;
     let virtual_only = !netdev.has_parent_device;
     let kind = match spec.attach {
         Attach::Tcx => AttachKind::Tcx,
@@ -111,6 +113,21 @@ fn refuse_unfit(netdev: &Link) -> Result<(), ApiError> {
         );
     }
     Ok(())
+}
+
+/// Programs and workers would read the beginning of an IP packet as Ethernet addresses.
+fn refuse_without_ethernet(netdev: &Link) -> Result<(), ApiError> {
+    let Link { name, hardware, kind, .. } = netdev;
+    if *hardware == HardwareType::ETHERNET {
+        return Ok(());
+    }
+    let kind = kind.as_ref().map_or_else(String::new, |kind| format!("a {kind} netdev "));
+    let message = format!("`{name}` is {kind}of type {hardware}, whose packets have no Ethernet header");
+    Err(ApiError::new(ErrorCode::NetdevRefused, message)
+        .with_field("netdev")
+        .with_value(name)
+        .with_limit("link/ether")
+        .with_remedy("use a veth or a NIC, or make it a tap: ip tuntap add NETDEV mode tap"))
 }
 
 fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
