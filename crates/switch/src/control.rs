@@ -15,6 +15,7 @@ mod modes;
 mod netdevs;
 mod occupancy;
 mod page_pools;
+mod plan;
 mod port;
 mod ports;
 mod resize;
