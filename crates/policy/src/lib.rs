@@ -3,6 +3,8 @@
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
 //! for the kernel, how much of the flow table it may have.
+//! much of the pool it may hold, which way its packets take, how long its turn is, how many frames lie ready for the
+//! kernel, when what failed is tried again.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -10,6 +12,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod backoff;
 mod bucket;
 mod deficit;
 mod flow_share;
@@ -23,6 +26,7 @@ mod run_list;
 mod threshold;
 mod turn;
 
+pub use backoff::Backoff;
 pub use bucket::TokenBucket;
 pub use deficit::Deficit;
 pub use flow_share::{FlowRefusal, FlowShare};
