@@ -29,6 +29,7 @@ mod services;
 mod transmit;
 mod unit;
 mod vlan;
+mod waiting;
 mod wire;
 
 use harness::Suite;
@@ -52,6 +53,7 @@ fn main() {
     observe::register(&mut suite);
     oversized::register(&mut suite);
     netdev::register(&mut suite);
+    waiting::register(&mut suite);
     scale::register(&mut suite);
     faults::register(&mut suite);
     suite.run();

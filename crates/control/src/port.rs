@@ -47,13 +47,14 @@ pub enum PortState {
     Up,
     /// The netdev is administratively down or has no carrier.
     NetdevDown,
-    /// No netdev of this name is there; the port comes back with it.
+    /// No netdev of this name is there; the port comes up when there is one.
     NetdevMissing,
     /// The netdev is in another network namespace; the port comes back with it.
     NetdevMoved,
     /// The netdev now has another name; the port keeps following it.
     NetdevRenamed,
-    /// The netdev is there and the kernel refuses to attach to it; tried again when the netdev changes.
+    /// The netdev is there and cannot be a port now: the kernel refuses, or it carries another's XDP program. Tried again
+    /// when the netdev changes, and by itself at intervals.
     AttachFailed,
 }
 
@@ -153,6 +154,10 @@ pub fn check_port_name(name: &str) -> Result<(), ApiError> {
 pub struct PortAdd {
     /// The ports, at least one.
     pub ports: Vec<PortSpec>,
+    /// Also adds ports whose netdev is not there or cannot be used now. Such a port says why, and comes up by itself
+    /// when its netdev can be used.
+    #[serde(default)]
+    pub wait: bool,
 }
 
 /// A port that was not added.

@@ -198,6 +198,9 @@ pub struct PortAddArgs {
     /// The port's name, for a single netdev [default: the netdev's name]
     #[arg(long)]
     pub name: Option<String>,
+    /// Also add a port whose netdev is not there or cannot be used now; it comes up when its netdev can
+    #[arg(long)]
+    pub wait: bool,
 }
 
 /// Arguments of `port set`.

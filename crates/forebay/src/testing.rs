@@ -2,7 +2,7 @@
 
 mod rules;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -27,7 +27,7 @@ use forebay_control::stats::{
 use forebay_control::{ApiError, ErrorCode, IfIndex, MacAddr, PortCounters, PortId, SwitchControl, Vid};
 
 /// A switch that keeps ports and entries like the real one and has no packets. Netdevs whose name begins with
-/// `missing` are not there until [`MemorySwitch::netdev_appears`].
+/// `missing` are not there.
 #[derive(Debug, Default)]
 pub(crate) struct MemorySwitch {
     state: Mutex<State>,
@@ -44,7 +44,6 @@ struct State {
     rules: BTreeMap<u64, RuleAdd>,
     last_rule: u64,
     offload: Offload,
-    appeared: BTreeSet<String>,
     settings: Option<Settings>,
     occupancy: Option<PoolOccupancy>,
 }
@@ -58,10 +57,6 @@ impl MemorySwitch {
 /// What tests do behind the API.
 #[cfg(test)]
 impl MemorySwitch {
-    pub(crate) fn netdev_appears(&self, name: &str) {
-        self.state().appeared.insert(name.to_owned());
-    }
-
     /// Whoever asks for counters waits until this is dropped.
     pub(crate) fn hold_counters(&self) -> MutexGuard<'_, ()> {
         self.counters.lock().expect("no test panics while it holds the lock")
@@ -90,8 +85,9 @@ impl MemorySwitch {
 }
 
 impl State {
-    fn add(&mut self, spec: PortSpec) -> Result<PortShow, ApiError> {
-        if spec.netdev.starts_with("missing") && !self.appeared.contains(&spec.netdev) {
+    fn add(&mut self, spec: PortSpec, wait: bool) -> Result<PortShow, ApiError> {
+        let is_missing = spec.netdev.starts_with("missing");
+        if is_missing && !wait {
             return Err(ApiError::new(ErrorCode::NoSuchNetdev, format!("no netdev `{}`", spec.netdev)));
         }
         if self.ports.values().any(|port| port.netdev == spec.netdev) {
@@ -101,7 +97,10 @@ impl State {
             ));
         }
         let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).expect("fewer ports than ids");
-        let port = show(id, &spec);
+        let mut port = show(id, &spec);
+        if is_missing {
+            (port.state, port.ifindex) = (PortState::NetdevMissing, None);
+        }
         self.ports.insert(id, port.clone());
         Ok(port)
     }
@@ -156,7 +155,7 @@ impl SwitchControl for MemorySwitch {
         let mut reply = PortAddReply::default();
         for spec in request.ports {
             let netdev = spec.netdev.clone();
-            match self.state().add(spec) {
+            match self.state().add(spec, request.wait) {
                 Ok(port) => reply.added.push(port),
                 Err(error) => reply.refused.push(PortAddRefused { netdev, error }),
             }

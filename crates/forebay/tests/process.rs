@@ -45,6 +45,10 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Waits for a condition, by asking again.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -220,7 +224,8 @@ fn sighup_applies_the_difference_and_a_bad_file_changes_nothing() {
     fs::write(&config, port).unwrap();
     let daemon = Daemon::start(&dir.file("s"), &["--config", config.to_str().unwrap()], &log);
     let logged = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
-    assert!(logged("fb-not-here"), "a refused port is in the log");
+    assert!(logged("fb-not-here"), "a port that waits is in the log");
+    assert!(stdout(&daemon.ask(&["port", "list"])).contains("netdev-missing"));
     fs::write(&config, "[fdb]\nageing = 3\n").unwrap();
     daemon.signal(Signal::HUP);
     eventually("the bad file is refused", || logged("forebay.toml:2:1: unknown field `ageing`"));

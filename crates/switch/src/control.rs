@@ -38,7 +38,7 @@ use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_policy::{Nanos, Refill};
+use forebay_policy::{Backoff, Nanos, Refill};
 use forebay_xsk::Statistics;
 
 use crate::SwitchError;
@@ -107,6 +107,8 @@ pub(crate) struct Control {
     /// What is attached stays when the process ends.
     left: bool,
     rules: Rules,
+    /// When to list netdevs again, after events were lost and a list could not be had.
+    listing: Backoff,
     /// What workers had done when their numbers were cleared.
     workers_cleared: WorkersShow,
 }
@@ -150,6 +152,7 @@ impl Control {
             saved_in: None,
             left: false,
             rules: Rules::new(datapath.class_table()?),
+            listing: netdevs::AGAIN,
             workers_cleared: WorkersShow::default(),
             datapath,
         };

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use forebay_control::port::{
-    PortAdd, PortAddRefused, PortAddReply, PortDel, PortDelReply, PortSet, PortShow, PortSpec,
+    PortAdd, PortAddRefused, PortAddReply, PortDel, PortDelReply, PortSet, PortShow,
 };
 use forebay_control::{ApiError, ErrorCode, SwitchControl};
 
@@ -30,21 +30,21 @@ pub(super) async fn add(State(api): Shared, Body(request): Body<PortAdd>) -> Ans
 }
 
 /// Ports with an impossible name are refused here, so that the switch sees only possible ones.
-fn add_valid(switch: &dyn SwitchControl, request: PortAdd) -> PortAddReply {
+fn add_valid(switch: &dyn SwitchControl, mut request: PortAdd) -> PortAddReply {
     let (mut valid, mut refused) = (Vec::new(), Vec::new());
-    for port in request.ports {
+    for port in std::mem::take(&mut request.ports) {
         match port.validate() {
             Ok(()) => valid.push(port),
             Err(error) => refused.push(PortAddRefused { netdev: port.netdev, error }),
         }
     }
-    let mut reply = add_some(switch, valid);
+    let mut reply = add_some(switch, PortAdd { ports: valid, ..request });
     reply.refused.append(&mut refused);
     reply
 }
 
-fn add_some(switch: &dyn SwitchControl, ports: Vec<PortSpec>) -> PortAddReply {
-    if ports.is_empty() { PortAddReply::default() } else { switch.port_add(PortAdd { ports }) }
+fn add_some(switch: &dyn SwitchControl, request: PortAdd) -> PortAddReply {
+    if request.ports.is_empty() { PortAddReply::default() } else { switch.port_add(request) }
 }
 
 /// Delete ports

@@ -41,7 +41,7 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
         vlan: args.vlan.clone(),
         isolated: args.isolated,
     };
-    let request = PortAdd { ports: args.netdevs.into_iter().map(spec).collect() };
+    let request = PortAdd { ports: args.netdevs.into_iter().map(spec).collect(), wait: args.wait };
     let reply: PortAddReply = client.send(Method::POST, "/v1/ports", &request)?;
     for port in &reply.added {
         print(&format!("port {} added: id {}, {}, {}", port.name, port.id, port.attach, port.state));

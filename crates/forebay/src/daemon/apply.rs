@@ -89,12 +89,12 @@ fn delete_ports(switch: &dyn SwitchControl, names: Vec<String>) {
     }
 }
 
-/// Returns the names of the ports that were not added.
+/// Returns the names of the ports that were not added. A port whose netdev is not there is added, and waits for it.
 fn add_ports(switch: &dyn SwitchControl, ports: &[PortSpec]) -> HashSet<String> {
     if ports.is_empty() {
         return HashSet::new();
     }
-    let reply = switch.port_add(PortAdd { ports: ports.to_vec() });
+    let reply = switch.port_add(PortAdd { ports: ports.to_vec(), wait: true });
     let mut netdevs = HashSet::new();
     for refused in &reply.refused {
         tracing::error!("port on {} not added: {}", refused.netdev, refused.error);
@@ -149,6 +149,8 @@ fn apply_static_entries(switch: &dyn SwitchControl, diff: &ConfigDiff, applied: 
 mod tests {
     use forebay_control::eswitch::Offload;
 
+    use forebay_control::port::PortState;
+
     use super::*;
     use crate::testing::MemorySwitch;
 
@@ -156,7 +158,7 @@ mod tests {
         Config::parse(text).unwrap()
     }
 
-    const TWO: &str = "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"missing-b\"\n[[fdb.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\n";
+    const TWO: &str = "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\n[[fdb.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\n";
 
     fn names(switch: &MemorySwitch) -> Vec<String> {
         let mut names: Vec<_> = switch.port_list().into_iter().map(|port| port.name).collect();
@@ -167,14 +169,27 @@ mod tests {
     #[test]
     fn a_refused_port_holds_back_nothing_and_is_tried_again() {
         let switch = MemorySwitch::default();
+        let by_request = PortSpec { name: Some("other".to_owned()), ..PortSpec::new("b") };
+        switch.port_add(PortAdd { ports: vec![by_request], wait: false });
         let applied = at_start(&switch, None, &config(TWO));
-        assert_eq!(names(&switch), ["a"]);
+        assert_eq!(names(&switch), ["a", "other"]);
         assert_eq!(switch.fdb_list().len(), 1);
         assert_eq!(applied.ports.len(), 1);
-        switch.netdev_appears("missing-b");
+        switch.port_del(&["other".to_owned()]).unwrap();
         let applied = difference(&switch, &applied, &config(TWO));
-        assert_eq!(names(&switch), ["a", "missing-b"]);
+        assert_eq!(names(&switch), ["a", "b"]);
         assert_eq!(applied, config(TWO));
+    }
+
+    #[test]
+    fn a_port_whose_netdev_is_not_there_waits_for_it() {
+        let switch = MemorySwitch::default();
+        let wanted = config(
+            "[[port]]\nnetdev = \"missing\"\n[[fdb.static]]\nmac = \"02:00:00:00:00:01\"\nport = \"missing\"\n",
+        );
+        assert_eq!(at_start(&switch, None, &wanted), wanted);
+        assert_eq!(switch.port_show("missing").unwrap().state, PortState::NetdevMissing);
+        assert_eq!(switch.fdb_list().len(), 1);
     }
 
     #[test]
@@ -215,7 +230,7 @@ mod tests {
         assert_eq!(at_start(&switch, None, &earlier), earlier);
         // Not by the file.
         let by_request = config(&format!("[[port]]\nnetdev = \"c\"\n{}", rule(3)));
-        switch.port_add(PortAdd { ports: by_request.ports });
+        switch.port_add(PortAdd { ports: by_request.ports, wait: false });
         switch.flow_add(by_request.flows.rules[0].clone()).unwrap();
 
         let now = config(&format!("[[port]]\nnetdev = \"a\"\nisolated = true\n{}", rule(2)));

@@ -16,7 +16,7 @@ fn switch() -> MemorySwitch {
     let mut trunk = PortSpec::new("veth-with-a-lon");
     trunk.vlan = "trunk:10,20,native:1".parse().unwrap();
     trunk.isolated = true;
-    let reply = switch.port_add(PortAdd { ports: vec![PortSpec::new("a"), trunk] });
+    let reply = switch.port_add(PortAdd { ports: vec![PortSpec::new("a"), trunk], wait: false });
     assert_eq!(reply.refused, []);
     let mut counters = PortCounters {
         rx_packets: 1234,

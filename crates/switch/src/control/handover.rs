@@ -162,7 +162,8 @@ impl Control {
             self.adopt(saved);
         }
         if let Some(pins) = self.datapath.pins() {
-            pins.forget_links_but(|id| self.ports.contains_key(&PortId(id)));
+            let is_attached = |port: &Port| port.attachment.is_some();
+            pins.forget_links_but(|id| self.ports.get(&PortId(id)).is_some_and(is_attached));
         }
         self.save();
     }

@@ -140,6 +140,9 @@ impl Control {
         self.shared.fdb.expire(self.shared.now_s(), SWEEP_SLOTS);
         self.observe_loss();
         self.look_at_captures();
+        if self.look_again() {
+            self.publish();
+        }
         self.save();
     }
 }

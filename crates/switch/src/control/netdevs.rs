@@ -5,12 +5,19 @@ use std::collections::HashMap;
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::NetdevLink;
-use forebay_kernel::netlink::{Link, LinkEvent, link};
+use forebay_kernel::netlink::{Link, LinkEvent, NetlinkError, link};
+use forebay_policy::{Backoff, Nanos};
 
 use super::attach::Fitting;
 use super::port::{Attachment, Binding, Port};
 use super::{Control, attach};
 use crate::worker::Feed;
+
+/// Intervals at which a failure is looked at again that no event may announce the end of: an XDP program that its owner
+/// detaches through a BPF link, for one.
+pub(super) const AGAIN: Backoff = Backoff::new(Nanos::from_secs(1), Nanos::from_secs(32));
+/// Ports that are looked at again in one round.
+const LOOKS: usize = 16;
 
 impl Control {
     /// Follows what happened, in order; one new snapshot for all of it.
@@ -20,7 +27,7 @@ impl Control {
             changed |= match event {
                 LinkEvent::New(netdev) => self.netdev_is(*netdev),
                 LinkEvent::Queueing { ifindex } => self.queueing_changed(ifindex),
-                LinkEvent::Del { ifindex, moved, .. } => self.netdev_went(ifindex, moved),
+                LinkEvent::Del { ifindex, name, moved } => self.netdev_went(ifindex, &name, moved),
                 LinkEvent::Overrun => self.compare_all(),
             };
         }
@@ -39,13 +46,26 @@ impl Control {
         let Some(id) = self.port_waiting_for(&netdev.name) else { return false };
         // The event may be older than our own detaching: what it shows as a foreign program can be ours, long gone.
         match link::by_index(netdev.ifindex) {
-            Ok(now) if now.name == netdev.name => {
-                self.come_back(id, now);
-                true
-            }
+            Ok(now) if now.name == netdev.name => self.come_back(id, now),
             // Gone or renamed since: there is an event about that, too.
             _ => false,
         }
+    }
+
+    /// Looks again at netdevs that could not be attached to, and at all of them if that was put off.
+    pub(super) fn look_again(&mut self) -> bool {
+        let now = self.now();
+        let mut changed = self.listing.is_due(now) && self.compare_all();
+        let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
+        let due = self.ports.values().filter(is_due).take(LOOKS);
+        for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
+            match link::by_name(&name) {
+                Ok(netdev) => changed |= self.come_back(id, netdev),
+                Err(NetlinkError::NoSuchNetdev { .. }) => self.port_mut(id).lose(Loss::Deleted),
+                Err(_) => self.port_mut(id).again.fail(now),
+            }
+        }
+        changed
     }
 
     fn queueing_changed(&mut self, ifindex: u32) -> bool {
@@ -61,27 +81,42 @@ impl Control {
     }
 
     /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.
-    fn come_back(&mut self, id: PortId, netdev: Link) {
-        let Some(port) = self.ports.get_mut(&id) else { return };
-        let name = port.spec.port_name().to_owned();
-        let fitting = attach::fit(&port.spec, &netdev, self.mode);
+    /// Says whether the packet path must know.
+    fn come_back(&mut self, id: PortId, netdev: Link) -> bool {
+        let fitting = attach::fit(&self.ports[&id].spec, &netdev, self.mode);
         let attached = fitting.and_then(|fitting| self.attach_to_other(id, netdev, fitting));
-        self.publish();
-        match attached {
-            Ok(()) => tracing::info!(port = name, "the netdev is back"),
-            // Its queues can be bound when it is up, which is the next event.
-            Err(error) if error.code == ErrorCode::NetdevDown => {
-                if let Some(port) = self.ports.get_mut(&id) {
-                    (port.state, port.reason) = (PortState::NetdevDown, error.to_string());
-                }
+        match &attached {
+            Ok(()) => {
+                let port = self.port_mut(id);
+                port.again.succeed();
+                tracing::info!(port = port.spec.port_name(), "the netdev is there");
             }
-            Err(error) => {
-                tracing::warn!(port = name, %error, "the netdev is back and cannot be attached");
-                if let Some(port) = self.ports.get_mut(&id) {
-                    port.state = PortState::AttachFailed;
-                    port.reason = error.to_string();
-                }
+            Err(error) => self.wait_for_netdev(id, error),
+        }
+        attached.is_ok()
+    }
+
+    /// The port has no netdev for now, because of `error`.
+    pub(super) fn wait_for_netdev(&mut self, id: PortId, error: &ApiError) {
+        let now = self.now();
+        let port = self.port_mut(id);
+        match error.code {
+            ErrorCode::NoSuchNetdev => return port.lose(Loss::NeverThere),
+            // Its queues can be bound when it is up, which is an event.
+            ErrorCode::NetdevDown => port.state = PortState::NetdevDown,
+            _ => {
+                port.state = PortState::AttachFailed;
+                port.again.fail(now);
             }
+        }
+        let reason = error.to_string();
+        if port.reason != reason {
+            tracing::warn!(
+                port = port.spec.port_name(),
+                reason,
+                "the netdev is there and cannot be attached to"
+            );
+            port.reason = reason;
         }
     }
 
@@ -93,42 +128,53 @@ impl Control {
         if binding == Binding::Collector && (port.binding, port.kind) != (binding, fitting.kind) {
             self.rebind(id, fitting, binding, &mut leaving)?;
         }
+        let is_other = Fitting::of(&self.ports[&id]) != fitting || self.ports[&id].binding != binding;
         let port = self.port_mut(id);
         (port.binding, port.kind) = (binding, fitting.kind);
         port.completes_checksums = fitting.completes_checksums;
         if binding != Binding::Collector {
             leaving.extend(port.rings.drain(..).map(|ring| (Feed::Port(id), ring)));
         }
-        self.publish();
+        if is_other {
+            self.publish();
+        }
         self.retire_replaced(leaving);
         self.attach(id, netdev)
     }
 
     /// A netdev is no longer there: deleted, or in another namespace.
-    fn netdev_went(&mut self, ifindex: u32, moved: bool) -> bool {
-        let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else { return false };
+    fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
+        let loss = if moved { Loss::Moved } else { Loss::Deleted };
+        let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else {
+            if let Some(id) = self.port_waiting_for(name) {
+                self.port_mut(id).lose(loss);
+            }
+            return false;
+        };
         let Some(mut port) = self.ports.remove(&id) else { return false };
         self.detach(&mut port);
-        (port.state, port.reason) = if moved {
-            let reason = format!("`{}` was moved to another network namespace", port.spec.netdev);
-            (PortState::NetdevMoved, format!("{reason}; the port recovers when it is moved back"))
-        } else {
-            let reason = format!("`{}` was deleted", port.spec.netdev);
-            (PortState::NetdevMissing, format!("{reason}; the port recovers when it is created again"))
-        };
+        port.lose(loss);
         tracing::info!(port = port.spec.port_name(), reason = port.reason, "the netdev is gone");
         self.ports.insert(id, port);
         true
     }
 
-    /// Events were lost: look at everything.
+    /// Events were lost: look at everything. If that fails, it is put off and not forgotten.
     fn compare_all(&mut self) -> bool {
-        let Ok(all) = link::list() else { return false };
+        let all = match link::list() {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::warn!(%error, "netdevs cannot be listed after events were lost; trying again");
+                self.listing.fail(self.now());
+                return false;
+            }
+        };
+        self.listing.succeed();
         let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
         let gone: Vec<u32> =
             self.ids_by_ifindex.keys().copied().filter(|ifindex| !there.contains_key(ifindex)).collect();
         for ifindex in gone {
-            self.netdev_went(ifindex, false);
+            self.netdev_went(ifindex, "", false);
         }
         for netdev in there.into_values() {
             self.netdev_is(netdev);
@@ -137,12 +183,36 @@ impl Control {
     }
 }
 
-/// The port's netdev went while there was no daemon.
-pub(super) fn miss(port: &mut Port) {
-    let name = &port.spec.netdev;
-    port.state = PortState::NetdevMissing;
-    port.reason =
-        format!("`{name}` was gone when this daemon took over; the port recovers when it is created again");
+/// How a port came to be without its netdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    NeverThere,
+    Deleted,
+    Moved,
+}
+
+impl Port {
+    /// There is no netdev for the port; an event will tell when there is.
+    fn lose(&mut self, loss: Loss) {
+        let name = &self.spec.netdev;
+        (self.state, self.reason) = match loss {
+            Loss::NeverThere => (
+                PortState::NetdevMissing,
+                format!("there is no netdev `{name}`; the port comes up when there is one"),
+            ),
+            Loss::Deleted => (
+                PortState::NetdevMissing,
+                format!("`{name}` was deleted; the port recovers when it is created again"),
+            ),
+            Loss::Moved => (
+                PortState::NetdevMoved,
+                format!(
+                    "`{name}` was moved to another network namespace; the port recovers when it is moved back"
+                ),
+            ),
+        };
+        self.again.succeed();
+    }
 }
 
 /// The port has its program on `netdev`.

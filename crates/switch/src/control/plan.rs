@@ -2,66 +2,66 @@
 
 use std::collections::HashMap;
 
-use forebay_control::port::{PortAdd, PortAddRefused, PortAddReply, PortSpec};
+use forebay_control::port::{PortAdd, PortAddRefused, PortAddReply, PortShow, PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
 
 use super::Control;
 use super::attach::{self, Fitting};
 
+/// Netdevs that are not there and are named in one line of the log.
+const NAMES_LOGGED: usize = 8;
+
 /// A port that may be added, before anything was made for it.
 pub(super) struct Plan {
     pub(super) id: PortId,
     pub(super) spec: PortSpec,
-    /// `None`: it is not there, and is waited for.
-    pub(super) netdev: Option<Link>,
+    /// The netdev to attach to, or why there is none for now.
+    pub(super) netdev: Result<Link, ApiError>,
     pub(super) fitting: Fitting,
+    /// The port is also made when it cannot be attached now.
+    pub(super) may_wait: bool,
+}
+
+/// Netdevs as one request finds them.
+struct Found {
+    by_name: HashMap<String, Link>,
+    /// Names of netdevs that ports without a netdev wait for.
+    awaited: HashMap<String, PortId>,
 }
 
 impl Control {
     pub(crate) fn port_add(&mut self, request: PortAdd) -> PortAddReply {
         let mut reply = PortAddReply::default();
-        let netdevs: HashMap<String, Link> = match link::list() {
-            Ok(all) => all.into_iter().map(|netdev| (netdev.name.clone(), netdev)).collect(),
-            Err(error) => {
-                return refuse_all(request, &ApiError::new(ErrorCode::KernelRefused, error.to_string()));
-            }
+        let mut found = match self.find_netdevs(request.wait) {
+            Ok(found) => found,
+            Err(error) => return refuse_all(request, &error),
         };
         let mut plans = Vec::new();
         for spec in request.ports {
             let netdev = spec.netdev.clone();
-            match self.plan(spec, &netdevs) {
+            match self.plan(spec, &mut found, request.wait) {
                 Ok(plan) => plans.push(plan),
                 Err(error) => reply.refused.push(PortAddRefused { netdev, error }),
             }
         }
         let added = self.carry_out(plans, &mut reply.refused);
         reply.added = added.iter().filter_map(|id| self.ports.get(id)).map(|port| self.show(port)).collect();
+        log_missing(&reply.added);
         reply
     }
 
-    /// Makes ports again that an earlier process had, under the same ids; those whose netdev is not there wait for it.
+    /// Makes ports again that an earlier process had, under the same ids. Those that cannot be attached now wait.
     pub(super) fn adopt_ports(&mut self, ports: Vec<(PortId, PortSpec)>) {
-        let netdevs = link::list().unwrap_or_default().into_iter();
-        let netdevs: HashMap<String, Link> = netdevs.map(|netdev| (netdev.name.clone(), netdev)).collect();
+        let found = self.find_netdevs(true).expect("without a list, all ports wait");
         let mut plans = Vec::new();
         for (id, spec) in ports {
-            let netdev = netdevs.get(&spec.netdev);
-            // Our own program may sit there still.
-            let fitting = netdev.map_or_else(
-                || Ok(attach::fit_nothing(&spec)),
-                |netdev| attach::fit_again(&spec, netdev, self.mode),
-            );
-            match fitting {
-                Ok(fitting) => {
-                    self.ids_by_name.insert(spec.port_name().to_owned(), id);
-                    if let Some(netdev) = netdev {
-                        self.ids_by_ifindex.insert(netdev.ifindex, id);
-                    }
-                    plans.push(Plan { id, netdev: netdev.cloned(), spec, fitting });
-                }
-                Err(error) => tracing::warn!(port = spec.port_name(), %error, "it is not taken over"),
-            }
+            // Our own program may sit there still, so another one is not looked for.
+            let netdev = found.by_name.get(&spec.netdev).ok_or_else(|| no_such_netdev(&spec.netdev));
+            let fitted = netdev.and_then(|netdev| {
+                attach::fit_again(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
+            });
+            plans.push(self.reserve(id, spec, fitted, true));
         }
         let mut refused = Vec::new();
         self.carry_out(plans, &mut refused);
@@ -70,18 +70,72 @@ impl Control {
         }
     }
 
+    /// Lists netdevs. Where ports may wait, a list that cannot be had is asked for again later.
+    fn find_netdevs(&mut self, may_wait: bool) -> Result<Found, ApiError> {
+        let listed = match link::list() {
+            Err(error) if may_wait => {
+                tracing::warn!(%error, "netdevs cannot be listed; ports wait until they can");
+                self.listing.fail(self.now());
+                Vec::new()
+            }
+            listed => listed.map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?,
+        };
+        let by_name = listed.into_iter().map(|netdev| (netdev.name.clone(), netdev)).collect();
+        let waiting = self.ports.values().filter(|port| port.attachment.is_none());
+        let awaited = waiting.map(|port| (port.spec.netdev.clone(), port.id)).collect();
+        Ok(Found { by_name, awaited })
+    }
+
     /// Checks a wish and reserves id, name and netdev for it.
-    fn plan(&mut self, spec: PortSpec, netdevs: &HashMap<String, Link>) -> Result<Plan, ApiError> {
-        let intakes = self.generation()?.intakes();
+    fn plan(&mut self, spec: PortSpec, found: &mut Found, may_wait: bool) -> Result<Plan, ApiError> {
+        self.generation()?;
         spec.validate()?;
-        let netdev = netdevs.get(&spec.netdev).ok_or_else(|| no_such_netdev(&spec.netdev))?;
-        if intakes.iter().any(|intake| intake.collector.pair.ends.transmit_ifindex == netdev.ifindex) {
-            let error =
-                ApiError::new(ErrorCode::NetdevRefused, format!("`{}` is the switch's own", netdev.name));
-            return Err(error.with_field("netdev").with_value(&netdev.name));
+        let netdev = found.by_name.get(&spec.netdev);
+        self.refuse_taken(&spec, netdev, &found.awaited)?;
+        let netdev = netdev.ok_or_else(|| no_such_netdev(&spec.netdev));
+        let fitted = netdev.and_then(|netdev| {
+            attach::fit(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
+        });
+        let fitted = if may_wait { fitted } else { Ok(fitted?) };
+        let id = self.free_id()?;
+        if fitted.is_err() {
+            found.awaited.insert(spec.netdev.clone(), id);
         }
-        if let Some(id) = self.ids_by_ifindex.get(&netdev.ifindex) {
-            return Err(self.already_port(*id, &netdev.name));
+        Ok(self.reserve(id, spec, fitted, may_wait))
+    }
+
+    fn reserve(
+        &mut self,
+        id: PortId,
+        spec: PortSpec,
+        fitted: Result<(Link, Fitting), ApiError>,
+        may_wait: bool,
+    ) -> Plan {
+        self.ids_by_name.insert(spec.port_name().to_owned(), id);
+        if let Ok((netdev, _)) = &fitted {
+            self.ids_by_ifindex.insert(netdev.ifindex, id);
+        }
+        let fitting = fitted.as_ref().map_or_else(|_| attach::fit_nothing(&spec), |(_, fitting)| *fitting);
+        Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait }
+    }
+
+    /// Whether the netdev or the name is somebody's already.
+    fn refuse_taken(
+        &self,
+        spec: &PortSpec,
+        netdev: Option<&Link>,
+        awaited: &HashMap<String, PortId>,
+    ) -> Result<(), ApiError> {
+        let ifindex = netdev.map(|netdev| netdev.ifindex);
+        let mut own = self.generation()?.intakes().iter().map(|intake| &intake.collector.pair.ends);
+        if own.any(|ends| Some(ends.transmit_ifindex) == ifindex) {
+            let message = format!("`{}` is the switch's own", spec.netdev);
+            let error = ApiError::new(ErrorCode::NetdevRefused, message);
+            return Err(error.with_field("netdev").with_value(&spec.netdev));
+        }
+        let attached = ifindex.and_then(|ifindex| self.ids_by_ifindex.get(&ifindex));
+        if let Some(id) = attached.or_else(|| awaited.get(&spec.netdev)) {
+            return Err(self.already_port(*id, &spec.netdev));
         }
         if self.ids_by_name.contains_key(spec.port_name()) {
             let message = format!("another port is called `{}`", spec.port_name());
@@ -90,11 +144,7 @@ impl Control {
                 .with_value(spec.port_name())
                 .with_remedy("give another with --name"));
         }
-        let fitting = attach::fit(&spec, netdev, self.mode)?;
-        let id = self.free_id()?;
-        self.ids_by_name.insert(spec.port_name().to_owned(), id);
-        self.ids_by_ifindex.insert(netdev.ifindex, id);
-        Ok(Plan { id, netdev: Some(netdev.clone()), spec, fitting })
+        Ok(())
     }
 
     fn already_port(&self, id: PortId, netdev: &str) -> ApiError {
@@ -126,6 +176,16 @@ impl Control {
 fn refuse_all(request: PortAdd, error: &ApiError) -> PortAddReply {
     let refuse = |spec: PortSpec| PortAddRefused { netdev: spec.netdev, error: error.clone() };
     PortAddReply { added: Vec::new(), refused: request.ports.into_iter().map(refuse).collect() }
+}
+
+/// One line, however many ports wait.
+fn log_missing(added: &[PortShow]) {
+    let missing = added.iter().filter(|port| port.state == PortState::NetdevMissing);
+    let names: Vec<&str> = missing.map(|port| port.netdev.as_str()).collect();
+    if !names.is_empty() {
+        let (count, first) = (names.len(), names[..names.len().min(NAMES_LOGGED)].join(" "));
+        tracing::info!(count, first, "ports wait for netdevs that are not there");
+    }
 }
 
 fn no_such_netdev(name: &str) -> ApiError {

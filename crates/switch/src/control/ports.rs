@@ -29,22 +29,33 @@ impl Control {
     /// Whatever fails is undone.
     pub(super) fn carry_out(&mut self, plans: Vec<Plan>, refused: &mut Vec<PortAddRefused>) -> Vec<PortId> {
         let _short = short_grace_periods(plans.len());
-        let (mut waiting, mut added, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut attaching, mut added, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let rings = self.open_rings(&plans);
         for (plan, opened) in plans.into_iter().zip(rings) {
-            let Plan { id, spec, netdev, fitting } = plan;
+            let Plan { id, spec, netdev, fitting, may_wait } = plan;
             let name = spec.netdev.clone();
             match (self.install(id, spec, fitting, opened), netdev) {
-                (Ok(()), Some(netdev)) => waiting.push((id, netdev)),
-                (Ok(()), None) => netdevs::miss(self.port_mut(id)),
-                (Err(error), netdev) => failed.push((id, netdev.map(|netdev| netdev.ifindex), name, error)),
+                (Ok(()), Ok(netdev)) => attaching.push((id, netdev, may_wait)),
+                (Ok(()), Err(error)) => {
+                    self.wait_for_netdev(id, &error);
+                    added.push(id);
+                }
+                (Err(error), netdev) => {
+                    failed.push((id, netdev.ok().map(|netdev| netdev.ifindex), name, error))
+                }
             }
         }
         self.publish();
-        for (id, netdev) in waiting {
-            match self.attach(id, netdev.clone()) {
+        for (id, netdev, may_wait) in attaching {
+            let (ifindex, name) = (netdev.ifindex, netdev.name.clone());
+            match self.attach(id, netdev) {
                 Ok(()) => added.push(id),
-                Err(error) => failed.push((id, Some(netdev.ifindex), netdev.name, error)),
+                Err(error) if may_wait => {
+                    self.ids_by_ifindex.remove(&ifindex);
+                    self.wait_for_netdev(id, &error);
+                    added.push(id);
+                }
+                Err(error) => failed.push((id, Some(ifindex), name, error)),
             }
         }
         self.publish();
@@ -89,6 +100,7 @@ impl Control {
             attachment: None,
             state: PortState::NetdevMissing,
             reason: String::new(),
+            again: netdevs::AGAIN,
             rings: Vec::new(),
             past_drops: Statistics::default(),
             stock: None,

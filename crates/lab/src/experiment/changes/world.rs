@@ -73,8 +73,10 @@ impl World {
     fn add_port(&self, number: usize) -> Result<()> {
         let attach = if self.kind == PortKind::VethXdp { Attach::Xdp } else { Attach::Tcx };
         let vlan = VlanMode::Access(vid(VLAN));
-        let request =
-            PortAdd { ports: vec![PortSpec { attach, vlan, ..PortSpec::new(format!("p{number}")) }] };
+        let request = PortAdd {
+            ports: vec![PortSpec { attach, vlan, ..PortSpec::new(format!("p{number}")) }],
+            wait: false,
+        };
         let reply: PortAddReply = self.api.send("POST", "/v1/ports", &request)?;
         match reply.refused.first() {
             Some(refused) => Err(LabError::output("a port", refused.error.to_string())),

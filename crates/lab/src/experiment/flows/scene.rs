@@ -64,7 +64,7 @@ impl Scene {
     /// Makes the netdevs of these numbers ports.
     pub(super) fn add_ports(&self, numbers: impl IntoIterator<Item = usize>) -> Result<()> {
         let port = |n| PortSpec { attach: Attach::Xdp, ..PortSpec::new(format!("p{n}")) };
-        let request = PortAdd { ports: numbers.into_iter().map(port).collect() };
+        let request = PortAdd { ports: numbers.into_iter().map(port).collect(), wait: false };
         let reply: PortAddReply = self.api.send("POST", "/v1/ports", &request)?;
         match reply.refused.first() {
             Some(refused) => Err(LabError::output("a port", refused.error.to_string())),

@@ -69,7 +69,7 @@ impl World {
     }
 
     fn add(&self, ports: Vec<PortSpec>) -> Result<()> {
-        let reply: PortAddReply = self.api.send("POST", "/v1/ports", &PortAdd { ports })?;
+        let reply: PortAddReply = self.api.send("POST", "/v1/ports", &PortAdd { ports, wait: false })?;
         match reply.refused.first() {
             Some(refused) => Err(LabError::output("a port", refused.error.to_string())),
             None => Ok(()),
