@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::systemd::Systemd;
-use forebay_lab::{Host, Lab, wait};
+use forebay_lab::{Host, Lab, PortKind, wait};
 
 use crate::bed::take_frames;
 use crate::faults::traces;
@@ -17,6 +17,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
     suite.on_forebay("a_service_that_crashed_is_started_again_and_goes_on", crash);
     suite.once("members_of_the_reading_group_read_and_change_nothing", groups);
+    suite.once("a_service_that_does_not_hear_the_stop_leaves_no_pins", deaf);
     suite.once("what_another_user_left_to_a_service_is_named_with_the_way_out", of_another_user);
 }
 
@@ -147,6 +148,21 @@ fn groups() -> Outcome {
         as_member(changer, verb)?;
     }
     refused(reader, &["capture", "a"], &["this socket is for reading only"]);
+    Ok(())
+}
+
+/// A daemon that hangs when it is told to stop: the signal that it is sent instead says nothing to it.
+const DEAF: &str = "mkdir -p /etc/systemd/system/forebay.service.d
+printf '[Service]\nKillSignal=SIGCONT\nTimeoutStopSec=1\n' >/etc/systemd/system/forebay.service.d/deaf.conf
+systemctl daemon-reload";
+
+fn deaf() -> Outcome {
+    let scene = Scene::new(Subject::Forebay(PortKind::VethTcx))?;
+    scene.systemd.run("sh", &["-c", DEAF])?;
+    scene.systemd.systemctl(&["stop", "forebay"])?;
+    assert_eq!(scene.systemd.property("Result")?, "timeout");
+    assert_eq!(scene.systemd.run("find", &[PINS, "-mindepth", "1"])?.stdout, "");
+    wait::until("everything to be detached", LIMIT, || traces(&scene.lab).is_ok_and(|left| left.is_empty()))?;
     Ok(())
 }
 

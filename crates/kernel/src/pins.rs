@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
 use libbpf_sys as sys;
@@ -18,10 +19,12 @@ use crate::DatapathError;
 /// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
-/// The directory.
+/// The directory. Clones are of the same one.
 #[derive(Clone, Debug)]
 pub struct Pins {
     directory: PathBuf,
+    /// Nothing is to outlive the process any more. Held while something is pinned.
+    is_closed: Arc<Mutex<bool>>,
 }
 
 impl Pins {
@@ -48,7 +51,20 @@ impl Pins {
             let way_out = "run as that user, or remove it (rm -r) to start anew";
             return Err(refused(format!("{shown} belongs to the user with id {owner}: {way_out}")));
         }
-        Ok(Self { directory: directory.to_owned() })
+        Ok(Self { directory: directory.to_owned(), is_closed: Arc::default() })
+    }
+
+    /// Removes everything, and pins nothing from now on. The process still holds what it made, so that the kernel takes it
+    /// down however the process ends, and nothing waits for that here: a stop that is cut short leaves nothing either.
+    pub fn close(&self) {
+        let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_closed = true;
+        self.remove();
+    }
+
+    /// Whether nothing is to outlive the process.
+    pub fn is_closed(&self) -> bool {
+        *self.is_closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes all that is pinned, and so whatever nobody else holds.
@@ -93,8 +109,12 @@ impl Pins {
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Pins `object` in the place of what had this name.
+    /// Pins `object` in the place of what had this name, unless nothing is to be pinned any more.
     pub(crate) fn put(&self, name: &str, object: RawFd) -> Result<(), DatapathError> {
+        let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_closed {
+            return Ok(());
+        }
         self.forget(name);
         let path = self.c_path(name);
         // SAFETY: the path is a C string that outlives the call, the descriptor is open.

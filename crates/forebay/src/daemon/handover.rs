@@ -23,6 +23,8 @@ pub(super) struct Leaving {
     applied_in: PathBuf,
     is_wanted: bool,
     is_clean: bool,
+    /// Once there is something to leave.
+    pins: Option<Pins>,
 }
 
 impl Leaving {
@@ -45,6 +47,7 @@ impl Leaving {
             applied_in: beside(".applied"),
             is_wanted: args.handover,
             is_clean: args.clean,
+            pins: None,
         }
     }
 
@@ -83,22 +86,31 @@ impl Leaving {
         }
     }
 
-    /// Nobody is to take up anything; the switch has removed what it had saved and pinned.
+    /// Nobody is to take up anything. That comes first when the daemon stops, and does not wait for the switch: to detach
+    /// a thousand ports takes seconds, and if the daemon is killed meanwhile, pinned programs would go on taking packets
+    /// for nobody.
     pub(super) fn forget(&self) {
-        let _ = std::fs::remove_file(&self.applied_in);
+        if let Some(pins) = &self.pins {
+            pins.close();
+        }
+        for file in [&self.applied_in, &self.saved_in] {
+            let _ = std::fs::remove_file(file);
+        }
     }
 
-    /// Where to leave and take up, if that is wanted. What must not be taken up is removed.
-    pub(super) fn prepare(&self) -> Result<Option<Handover>, DatapathError> {
-        if (self.is_clean || !self.is_wanted) && self.saved_in.exists() {
+    /// Where to leave and take up, if that is wanted. What must not be taken up is removed: pins also where the file beside
+    /// them is gone, as after a stop that was cut short.
+    pub(super) fn prepare(&mut self) -> Result<Option<Handover>, DatapathError> {
+        let is_left = || self.saved_in.exists() || self.pin_dir.exists();
+        if (self.is_clean || !self.is_wanted) && is_left() {
             self.forget();
-            let _ = std::fs::remove_file(&self.saved_in);
             Pins::open(&self.pin_dir)?.remove();
         }
         if !self.is_wanted {
             return Ok(None);
         }
         let pins = Pins::open(&self.pin_dir)?;
+        self.pins = Some(pins.clone());
         Ok(Some(Handover { pins, saved_in: self.saved_in.clone() }))
     }
 }

@@ -18,7 +18,7 @@ use forebay_control::port::PortSpec;
 use forebay_control::rule::RuleAdd;
 use forebay_control::rxq::RxqSet;
 use forebay_control::{PortCounters, PortId};
-use forebay_kernel::FlowAction;
+use forebay_kernel::{FlowAction, Pins};
 use serde::{Deserialize, Serialize};
 
 use super::Control;
@@ -107,6 +107,9 @@ impl Control {
     /// Saves all that another process needs to go on, if one is to.
     pub(crate) fn save(&mut self) {
         let Some(path) = self.saved_in.clone() else { return };
+        if self.datapath.pins().is_some_and(Pins::is_closed) {
+            return;
+        }
         let now = self.now();
         let (marks, carried) = {
             let mut book = self.flow_book();
@@ -274,7 +277,7 @@ impl Control {
             let _ = fs::remove_file(path);
         }
         if let Some(pins) = self.datapath.pins() {
-            pins.remove();
+            pins.close();
         }
     }
 }
