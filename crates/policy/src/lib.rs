@@ -4,7 +4,8 @@
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
 //! for the kernel, how much of the flow table it may have.
 //! much of the pool it may hold, which way its packets take, how long its turn is, how many frames lie ready for the
-//! kernel, when what failed is tried again.
+//! kernel, when what failed is tried again, how
+//! often what changes is looked at.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -14,6 +15,7 @@
 
 mod backoff;
 mod bucket;
+mod debounce;
 mod deficit;
 mod flow_share;
 mod histogram;
@@ -28,6 +30,7 @@ mod turn;
 
 pub use backoff::Backoff;
 pub use bucket::TokenBucket;
+pub use debounce::Debounce;
 pub use deficit::Deficit;
 pub use flow_share::{FlowRefusal, FlowShare};
 pub use histogram::Buckets;
