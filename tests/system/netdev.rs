@@ -1,17 +1,17 @@
 //! Netdevs that go down, change their name, move away, vanish and come back: the port says so and recovers, and
 //! nothing else is disturbed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_control::port::PortState;
-use forebay_lab::dut::{self, Client, Dut};
+use forebay_lab::dut::{self, Client, Dut, ForebayOptions};
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::programs::udp::{Stream, StreamReport};
-use forebay_lab::{Host, PortKind, Result, wait};
+use forebay_lab::{Host, Lab, PortKind, Result, wait};
 
 use crate::bed::Bed;
 use crate::connectivity::ping_all;
-use crate::harness::{Outcome, Subject, Suite};
+use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
 const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
 
@@ -22,6 +22,10 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_netdev_deleted_and_made_again_is_found_again", deleted_and_made_again);
     suite.once("a_netdev_without_ethernet_headers_is_refused_by_its_type", without_ethernet);
     suite.on_forebay("a_netdev_that_comes_back_without_ethernet_headers_is_not_attached", back_as_tun);
+    suite.on_forebay(
+        "a_netdev_that_changes_all_the_time_costs_a_bounded_number_of_snapshots",
+        changes_all_the_time,
+    );
     suite.on_forebay("ports_deleted_and_added_under_traffic_lose_no_frame", ports_come_and_go);
 }
 
@@ -138,6 +142,36 @@ fn back_as_tun(subject: Subject) -> Outcome {
         host.plug_in(bed.lab.switch())?;
         Ok(assert_recovered(bed, host, other)?)
     })
+}
+
+/// A port's netdev changes several hundred times: the other end of a veth does that from within its container, and a tap
+/// is switched off and on.
+fn changes_all_the_time(subject: Subject) -> Outcome {
+    const CHANGES: u64 = 400;
+    let options =
+        ForebayOptions { arguments: vec!["--log-level".into(), "trace".into()], ..Default::default() };
+    ensure_program()?;
+    let mut bed = Bed::of(Lab::new("changes")?, options)?;
+    let hosts = bed.lab.hosts(3, subject.kind())?;
+    bed.attach(&hosts)?;
+    let snapshots = |bed: &mut Bed| bed.forebay().log().matches("workers have a new snapshot").count() as u64;
+    let stream = Stream::start(&hosts[0], &hosts[1])?;
+    let (before, began) = (snapshots(&mut bed), Instant::now());
+    let change = match subject.kind() {
+        PortKind::Tap => "ip link set h3 down; ip link set h3 up",
+        _ => "ethtool -K eth0 gro on; ethtool -K eth0 gro off; ip link set eth0 down; ip link set eth0 up",
+    };
+    let place = if subject.kind() == PortKind::Tap { bed.lab.switch() } else { hosts[2].netns() };
+    place.run("sh", &["-c", &format!("for i in $(seq {CHANGES}); do {change}; done")])?;
+    let seconds = began.elapsed().as_secs() + 1;
+    let made = snapshots(&mut bed) - before;
+    // 16 looks at once and 10 a second, of which each makes two snapshots at most.
+    assert!(made <= 2 * (16 + 10 * seconds), "{made} snapshots in {seconds} s");
+    // The last change is not missed, and nobody else was disturbed.
+    assert_recovered(&mut bed, &hosts[2], &hosts[0])?;
+    let report = stream.finish()?;
+    assert!(is_undisturbed(report), "{report:?}");
+    Ok(())
 }
 
 pub fn ports_come_and_go(subject: Subject) -> Outcome {

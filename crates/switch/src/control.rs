@@ -7,6 +7,7 @@ mod direct;
 mod fdb;
 mod flow_list;
 mod flows;
+mod follow;
 mod handover;
 mod hints;
 mod housekeeper;
@@ -38,7 +39,7 @@ use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_policy::{Backoff, Nanos, Refill};
+use forebay_policy::{Nanos, Refill};
 use forebay_xsk::Statistics;
 
 use crate::SwitchError;
@@ -54,6 +55,7 @@ pub(crate) use handover::Saved;
 pub(crate) use housekeeper::Housekeeper;
 pub(crate) use workers::{WorkerHandle, hand_out};
 
+use follow::PutOff;
 use hints::LayoutBook;
 use port::{Port, Retired, Ring};
 use rules::Rules;
@@ -107,8 +109,8 @@ pub(crate) struct Control {
     /// What is attached stays when the process ends.
     left: bool,
     rules: Rules,
-    /// When to list netdevs again, after events were lost and a list could not be had.
-    listing: Backoff,
+    /// Netdevs that are still to be looked at.
+    put_off: PutOff,
     /// What workers had done when their numbers were cleared.
     workers_cleared: WorkersShow,
 }
@@ -152,7 +154,7 @@ impl Control {
             saved_in: None,
             left: false,
             rules: Rules::new(datapath.class_table()?),
-            listing: netdevs::AGAIN,
+            put_off: PutOff::default(),
             workers_cleared: WorkersShow::default(),
             datapath,
         };

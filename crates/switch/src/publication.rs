@@ -54,6 +54,7 @@ impl Publication {
         topology.set_rules(Arc::clone(&self.rules), self.switch_generation);
         topology.set_flows(self.carries_flows, self.last_mark_before);
         self.shared.topology.store(Arc::new(topology));
+        tracing::trace!("workers have a new snapshot");
         changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
         generations.set_switch(self.switch_generation);
     }

@@ -11,12 +11,16 @@ use netlink_sys::{Socket, SocketAddr};
 
 use super::error::NetlinkError;
 use super::socket::{self, ExchangeError, Messages};
+use super::sys;
 
 const FAMILY: &[u8] = b"netdev";
 /// Where the family tells of netdevs (Documentation/netlink/specs/netdev.yaml, 6.6).
 const GROUP: &[u8] = b"mgmt";
 /// `struct genlmsghdr` in front of a message's attributes.
 const GENERIC_HEADER_BYTES: usize = 4;
+
+/// Room for some thousand messages, which the kernel counts as a page or less each, and doubles what is asked for.
+const RECEIVE_BUFFER_BYTES: libc::c_int = 1 << 20;
 
 /// A subscription to what drivers declare about XDP, in one network namespace.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ impl XdpMonitor {
         let at = |what| move |source| NetlinkError::Socket { what, source };
         let group = group().map_err(|error| error.of("subscribe to XDP features", "*"))?;
         let mut socket = Socket::new(libc::NETLINK_GENERIC as isize).map_err(at("open a netlink socket"))?;
+        sys::set_receive_buffer(socket.as_fd(), RECEIVE_BUFFER_BYTES).map_err(at("size a receive buffer"))?;
         socket.set_non_blocking(true).map_err(at("make a socket non-blocking"))?;
         socket.bind(&SocketAddr::new(0, 0)).map_err(at("bind a netlink socket"))?;
         socket.add_membership(group).map_err(at("subscribe to XDP features"))?;

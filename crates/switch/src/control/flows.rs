@@ -94,22 +94,24 @@ impl Control {
         }
     }
 
-    /// Netdevs may take frames of XDP programs that did not, or no more; `None`: any of them.
-    pub(super) fn follow_outputs(&mut self, changed: Option<BTreeSet<u32>>) {
-        let ids: Vec<PortId> = match changed {
-            Some(changed) => {
-                changed.iter().filter_map(|ifindex| self.ids_by_ifindex.get(ifindex)).copied().collect()
-            }
-            None => self.ports.keys().copied().collect(),
+    /// Netdevs may take frames of XDP programs that did not, or no more; `None`: any of them. Says whether anything has
+    /// changed.
+    pub(super) fn follow_outputs(&mut self, changed: Option<BTreeSet<u32>>) -> bool {
+        let Some(changed) = changed else {
+            self.look_later(self.ports.keys().copied().collect::<Vec<_>>());
+            return false;
         };
+        let ids = changed.iter().filter_map(|ifindex| self.ids_by_ifindex.get(ifindex).copied());
         let mut is_other = false;
-        for id in ids.into_iter().filter(|id| self.ports.contains_key(id)).collect::<Vec<_>>() {
-            is_other |= self.look_at_output(id);
-            is_other |= self.look_at_peer(id);
+        for id in ids.collect::<Vec<_>>() {
+            if self.may_look(id) {
+                is_other |= self.look_at_output(id) | self.look_at_peer(id);
+            }
         }
         if is_other {
             self.publish();
         }
+        is_other
     }
 
     /// Asks the netdev of a port whether it takes frames of XDP programs; says whether that has changed.

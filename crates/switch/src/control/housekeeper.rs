@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_kernel::netlink::{LinkEvent, LinkMonitor, XdpMonitor};
-use forebay_policy::Nanos;
+use forebay_policy::{Debounce, Nanos, TokenBucket};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Control;
@@ -20,6 +20,10 @@ const AUDIT: Duration = Duration::from_millis(100);
 /// How soon one looks again who has many packets, after a worker called, and for how long.
 const ALERT: Duration = Duration::from_millis(20);
 const ALERT_LASTS: Duration = Duration::from_millis(200);
+/// Rounds in which events about netdevs are followed: 8 at once, 50 a second in the long run.
+const ROUNDS: TokenBucket = TokenBucket::new(50, 8);
+/// How often all is saved because a netdev has changed; it is saved once a second anyway.
+const SAVES: Debounce = Debounce::new(4, 4);
 /// Slots of the forwarding table that one tick looks at.
 const SWEEP_SLOTS: usize = 16_384;
 /// Events that are followed under one lock.
@@ -59,32 +63,42 @@ impl Drop for Housekeeper {
 
 fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpMonitor, stop: &OwnedFd) {
     let shared = Arc::clone(&control.lock().unwrap_or_else(PoisonError::into_inner).shared);
-    let mut alert = Alert::default();
+    let now = || Nanos(shared.started.elapsed().as_nanos() as u64);
+    let (mut alert, mut rounds, mut saves) = (Alert::default(), ROUNDS, SAVES);
     let (mut pause, mut ticked) = (TICK, Instant::now());
     loop {
+        // Events wait in their sockets, and become fewer there: several changes of one netdev are one look.
+        let listens = rounds.available(now()) > 0;
+        let (link_events, xdp_events): (&dyn AsFd, &dyn AsFd) =
+            if listens { (&monitor, &xdp_monitor) } else { (stop, stop) };
+        let pause_now = if listens { pause } else { pause.min(ALERT) };
         let [heard, xdp_heard, stopped, called] =
-            wait([&monitor, &xdp_monitor, stop, &shared.attention], pause);
+            wait([link_events, xdp_events, stop, &shared.attention], pause_now);
         if stopped {
             return;
         }
         alert.observe(called, &shared.attention);
-        let events = if heard { hear(&mut monitor) } else { Vec::new() };
-        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.follow(events);
-        if xdp_heard {
-            control.follow_outputs(xdp_monitor.changed());
+        let events = if listens && heard { hear(&mut monitor) } else { Vec::new() };
+        if listens && (heard || xdp_heard) {
+            let _ = rounds.take(now(), 1);
         }
-        if heard || xdp_heard {
+        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = control.follow(events);
+        if listens && xdp_heard {
+            changed |= control.follow_outputs(xdp_monitor.changed());
+        }
+        if changed && saves.change(now()) || saves.is_due(now()) {
             control.save();
         }
         control.audit();
-        control.sort_into_lanes(Nanos(shared.started.elapsed().as_nanos() as u64));
-        if !heard && ticked.elapsed() >= TICK {
+        control.sort_into_lanes(now());
+        if ticked.elapsed() >= TICK {
             control.tick();
             ticked = Instant::now();
         }
         pause = match alert.since {
             Some(_) => ALERT,
+            None if !control.put_off.is_done() => ALERT,
             None if control.holds_frames() => AUDIT,
             None => TICK,
         };

@@ -1,49 +1,22 @@
 //! Netdevs come and go under their ports: down, renamed, moved, deleted, back again.
 
-use std::collections::HashMap;
-
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::NetdevLink;
-use forebay_kernel::netlink::{Link, LinkEvent, NetlinkError, link};
-use forebay_policy::{Backoff, Nanos};
+use forebay_kernel::netlink::{Link, link};
 
 use super::attach::Fitting;
 use super::port::{Attachment, Binding, Port};
 use super::{Control, attach};
 use crate::worker::Feed;
 
-/// Intervals at which a failure is looked at again that no event may announce the end of: an XDP program that its owner
-/// detaches through a BPF link, for one.
-pub(super) const AGAIN: Backoff = Backoff::new(Nanos::from_secs(1), Nanos::from_secs(32));
-/// Ports that are looked at again in one round.
-const LOOKS: usize = 16;
-
 impl Control {
-    /// Follows what happened, in order; one new snapshot for all of it.
-    pub(super) fn follow(&mut self, events: Vec<LinkEvent>) {
-        let mut changed = false;
-        for event in events {
-            changed |= match event {
-                LinkEvent::New(netdev) => self.netdev_is(*netdev),
-                LinkEvent::Queueing { ifindex } => self.queueing_changed(ifindex),
-                LinkEvent::Del { ifindex, name, moved } => self.netdev_went(ifindex, &name, moved),
-                LinkEvent::Overrun => self.compare_all(),
-            };
-        }
-        if changed {
-            self.publish();
-        }
-    }
-
-    /// A netdev is there and looks like this.
-    fn netdev_is(&mut self, netdev: Link) -> bool {
-        if let Some(id) = self.ids_by_ifindex.get(&netdev.ifindex) {
-            let id = *id;
+    /// The netdev of a port is there and looks like this. Says whether the packet path must know.
+    pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
+        if self.ids_by_ifindex.get(&netdev.ifindex) == Some(&id) {
             let Some(port) = self.ports.get_mut(&id) else { return false };
             return update(port, netdev) | self.look_at_peer(id);
         }
-        let Some(id) = self.port_waiting_for(&netdev.name) else { return false };
         // The event may be older than our own detaching: what it shows as a foreign program can be ours, long gone.
         match link::by_index(netdev.ifindex) {
             Ok(now) if now.name == netdev.name => self.come_back(id, now),
@@ -52,28 +25,7 @@ impl Control {
         }
     }
 
-    /// Looks again at netdevs that could not be attached to, and at all of them if that was put off.
-    pub(super) fn look_again(&mut self) -> bool {
-        let now = self.now();
-        let mut changed = self.listing.is_due(now) && self.compare_all();
-        let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
-        let due = self.ports.values().filter(is_due).take(LOOKS);
-        for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
-            match link::by_name(&name) {
-                Ok(netdev) => changed |= self.come_back(id, netdev),
-                Err(NetlinkError::NoSuchNetdev { .. }) => self.port_mut(id).lose(Loss::Deleted),
-                Err(_) => self.port_mut(id).again.fail(now),
-            }
-        }
-        changed
-    }
-
-    fn queueing_changed(&mut self, ifindex: u32) -> bool {
-        let now = self.ids_by_ifindex.contains_key(&ifindex).then(|| link::by_index(ifindex));
-        now.and_then(Result::ok).is_some_and(|netdev| self.netdev_is(netdev))
-    }
-
-    fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {
+    pub(super) fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {
         self.ports
             .values()
             .find(|port| port.attachment.is_none() && port.spec.netdev == netdev)
@@ -82,8 +34,12 @@ impl Control {
 
     /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.
     /// Says whether the packet path must know.
-    fn come_back(&mut self, id: PortId, netdev: Link) -> bool {
-        let fitting = attach::fit(&self.ports[&id].spec, &netdev, self.mode);
+    pub(super) fn come_back(&mut self, id: PortId, netdev: Link) -> bool {
+        let fitting = match self.ids_by_ifindex.get(&netdev.ifindex) {
+            // It was another's before it was given this name.
+            Some(other) => Err(self.already_port(*other, &netdev.name)),
+            None => attach::fit(&self.ports[&id].spec, &netdev, self.mode),
+        };
         let attached = fitting.and_then(|fitting| self.attach_to_other(id, netdev, fitting));
         match &attached {
             Ok(()) => {
@@ -143,7 +99,7 @@ impl Control {
     }
 
     /// A netdev is no longer there: deleted, or in another namespace.
-    fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
+    pub(super) fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
         let loss = if moved { Loss::Moved } else { Loss::Deleted };
         let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else {
             if let Some(id) = self.port_waiting_for(name) {
@@ -158,34 +114,11 @@ impl Control {
         self.ports.insert(id, port);
         true
     }
-
-    /// Events were lost: look at everything. If that fails, it is put off and not forgotten.
-    fn compare_all(&mut self) -> bool {
-        let all = match link::list() {
-            Ok(all) => all,
-            Err(error) => {
-                tracing::warn!(%error, "netdevs cannot be listed after events were lost; trying again");
-                self.listing.fail(self.now());
-                return false;
-            }
-        };
-        self.listing.succeed();
-        let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
-        let gone: Vec<u32> =
-            self.ids_by_ifindex.keys().copied().filter(|ifindex| !there.contains_key(ifindex)).collect();
-        for ifindex in gone {
-            self.netdev_went(ifindex, "", false);
-        }
-        for netdev in there.into_values() {
-            self.netdev_is(netdev);
-        }
-        true
-    }
 }
 
 /// How a port came to be without its netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loss {
+pub(super) enum Loss {
     NeverThere,
     Deleted,
     Moved,
@@ -193,7 +126,7 @@ enum Loss {
 
 impl Port {
     /// There is no netdev for the port; an event will tell when there is.
-    fn lose(&mut self, loss: Loss) {
+    pub(super) fn lose(&mut self, loss: Loss) {
         let name = &self.spec.netdev;
         (self.state, self.reason) = match loss {
             Loss::NeverThere => (

@@ -75,7 +75,7 @@ impl Control {
         let listed = match link::list() {
             Err(error) if may_wait => {
                 tracing::warn!(%error, "netdevs cannot be listed; ports wait until they can");
-                self.listing.fail(self.now());
+                self.put_off.list_again(self.now());
                 Vec::new()
             }
             listed => listed.map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?,
@@ -147,7 +147,7 @@ impl Control {
         Ok(())
     }
 
-    fn already_port(&self, id: PortId, netdev: &str) -> ApiError {
+    pub(super) fn already_port(&self, id: PortId, netdev: &str) -> ApiError {
         let name = self.ports.get(&id).map_or(netdev, |port| port.spec.port_name());
         ApiError::new(ErrorCode::AlreadyPort, format!("`{netdev}` is a port already, called `{name}`"))
             .with_field("netdev")

@@ -7,7 +7,7 @@ use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::{Bank, KernelCounters, NetdevLink, RingAccount};
-use forebay_policy::{Backoff, LaneChoice, Nanos};
+use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
 use super::hints::{Hints, Programs};
@@ -69,6 +69,8 @@ pub(super) struct Port {
     pub(super) reason: String,
     /// When to look again at a netdev that is there and cannot be attached to.
     pub(super) again: Backoff,
+    /// How often its netdev may be looked at because that has changed.
+    pub(super) looks: Debounce,
     pub(super) rings: Vec<Ring>,
     /// What the kernel had dropped at rings that the port has no more.
     pub(super) past_drops: Statistics,

@@ -16,7 +16,7 @@ use super::hints::Programs;
 use super::plan::Plan;
 use super::port::{self, Binding, CollectorLoss, Port};
 use super::rings::{self, Opened, Wanted};
-use super::{Control, netdevs, share};
+use super::{Control, follow, netdevs, share};
 use crate::counters::PortCells;
 use crate::fdb::Flush;
 use crate::worker::Feed;
@@ -100,7 +100,8 @@ impl Control {
             attachment: None,
             state: PortState::NetdevMissing,
             reason: String::new(),
-            again: netdevs::AGAIN,
+            again: follow::AGAIN,
+            looks: follow::LOOKS_A_PORT,
             rings: Vec::new(),
             past_drops: Statistics::default(),
             stock: None,

@@ -1,0 +1,183 @@
+//! When netdevs are looked at: as they change, but a netdev that changes all the time only so often.
+//!
+//! Whoever is at the other end of a veth can have its netdev change thousands of times a second (`ethtool -K eth0 gro off`,
+//! `ip link set eth0 down`), and each look costs requests to the kernel and a new snapshot. So the looks at one port have a
+//! rate ([`LOOKS_A_PORT`]), a change beyond it is put off and not forgotten, and one round looks at a bounded number of
+//! ports that were put off. That a netdev is gone is never put off: its port would send to the next netdev of its number.
+
+use std::collections::{BTreeSet, HashMap};
+
+use forebay_control::PortId;
+use forebay_kernel::netlink::{Link, LinkEvent, NetlinkError, link};
+use forebay_policy::{Backoff, Debounce, Nanos};
+
+use super::Control;
+use super::netdevs::Loss;
+use super::port::Port;
+
+/// Looks at one port because its netdev has changed: 16 at once, 10 a second in the long run.
+pub(super) const LOOKS_A_PORT: Debounce = Debounce::new(10, 16);
+/// Lists of all netdevs because events were lost.
+const LISTS: Debounce = Debounce::new(1, 4);
+/// Intervals at which a failure is looked at again that no event may announce the end of: an XDP program that its owner
+/// detaches through a BPF link, for one.
+pub(super) const AGAIN: Backoff = Backoff::new(Nanos::from_secs(1), Nanos::from_secs(32));
+/// Ports that are looked at in one round because that was put off.
+const LOOKS_A_ROUND: usize = 32;
+/// Ports that are looked at in one second because their netdevs could not be attached to.
+const TRIES_A_SECOND: usize = 16;
+
+/// What was put off.
+pub(super) struct PutOff {
+    ports: BTreeSet<PortId>,
+    /// Where the next round begins, so that ports take turns.
+    next: PortId,
+    lists: Debounce,
+    /// When to list netdevs again, after a list could not be had.
+    again: Backoff,
+}
+
+impl Default for PutOff {
+    fn default() -> Self {
+        Self { ports: BTreeSet::new(), next: PortId(0), lists: LISTS, again: AGAIN }
+    }
+}
+
+impl PutOff {
+    /// A list of netdevs could not be had.
+    pub(super) fn list_again(&mut self, now: Nanos) {
+        self.again.fail(now);
+    }
+
+    /// Ports, in the order in which they take turns.
+    fn in_turn(&self) -> impl Iterator<Item = PortId> {
+        self.ports.range(self.next..).chain(self.ports.range(..self.next)).copied()
+    }
+
+    /// Whether nothing is to be looked at soon.
+    pub(super) fn is_done(&self) -> bool {
+        self.ports.is_empty()
+    }
+}
+
+impl Control {
+    /// Follows what happened, in order; one new snapshot for all of it. Says whether anything has changed.
+    pub(super) fn follow(&mut self, events: Vec<LinkEvent>) -> bool {
+        let mut changed = false;
+        for event in events {
+            changed |= match event {
+                LinkEvent::New(netdev) => self.netdev_changed(*netdev),
+                LinkEvent::Queueing { ifindex } => self.queueing_changed(ifindex),
+                LinkEvent::Del { ifindex, name, moved } => self.netdev_went(ifindex, &name, moved),
+                LinkEvent::Overrun => self.events_were_lost(),
+            };
+        }
+        changed |= self.look_at_put_off();
+        if changed {
+            self.publish();
+        }
+        changed
+    }
+
+    fn netdev_changed(&mut self, netdev: Link) -> bool {
+        let known = self.ids_by_ifindex.get(&netdev.ifindex).copied();
+        let Some(id) = known.or_else(|| self.port_waiting_for(&netdev.name)) else { return false };
+        self.may_look(id) && self.netdev_is(id, netdev)
+    }
+
+    fn queueing_changed(&mut self, ifindex: u32) -> bool {
+        let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else { return false };
+        self.may_look(id) && link::by_index(ifindex).is_ok_and(|netdev| self.netdev_is(id, netdev))
+    }
+
+    /// Whether to look at a port that has changed now; otherwise that is put off.
+    pub(super) fn may_look(&mut self, id: PortId) -> bool {
+        let now = self.now();
+        let is_now = self.ports.get_mut(&id).is_some_and(|port| port.looks.change(now));
+        if !is_now {
+            self.put_off.ports.insert(id);
+        }
+        is_now
+    }
+
+    /// Puts a look at each of these ports off, until one of the next rounds.
+    pub(super) fn look_later(&mut self, ids: impl IntoIterator<Item = PortId>) {
+        for id in ids {
+            if let Some(port) = self.ports.get_mut(&id) {
+                port.looks.put_off();
+                self.put_off.ports.insert(id);
+            }
+        }
+    }
+
+    /// Looks at ports whose turn it is.
+    fn look_at_put_off(&mut self) -> bool {
+        let now = self.now();
+        let mut is_due = |id: &PortId| self.ports.get_mut(id).is_none_or(|port| port.looks.is_due(now));
+        let due: Vec<PortId> = self.put_off.in_turn().filter(&mut is_due).take(LOOKS_A_ROUND).collect();
+        self.put_off.next = due.last().map_or(self.put_off.next, |last| PortId(last.0.wrapping_add(1)));
+        let mut changed = false;
+        for id in due {
+            self.put_off.ports.remove(&id);
+            changed |= self.ports.contains_key(&id) && self.look(id);
+        }
+        changed
+    }
+
+    /// Asks how the netdev of a port is now. Says whether the packet path must know.
+    fn look(&mut self, id: PortId) -> bool {
+        let port = &self.ports[&id];
+        let netdev = match &port.attachment {
+            Some(attachment) => link::by_index(attachment.ifindex),
+            None => link::by_name(&port.spec.netdev),
+        };
+        // If it is gone, there is an event about that.
+        let is_other = netdev.is_ok_and(|netdev| self.netdev_is(id, netdev));
+        self.look_at_output(id) | is_other
+    }
+
+    /// Looks again at netdevs that could not be attached to, and at all of them if that was put off.
+    pub(super) fn look_again(&mut self) -> bool {
+        let now = self.now();
+        let is_list_due = self.put_off.lists.is_due(now) | self.put_off.again.is_due(now);
+        let mut changed = is_list_due && self.compare_all();
+        let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
+        let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
+        for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
+            match link::by_name(&name) {
+                Ok(netdev) => changed |= self.come_back(id, netdev),
+                Err(NetlinkError::NoSuchNetdev { .. }) => self.port_mut(id).lose(Loss::Deleted),
+                Err(_) => self.port_mut(id).again.fail(now),
+            }
+        }
+        changed
+    }
+
+    fn events_were_lost(&mut self) -> bool {
+        let now = self.now();
+        self.put_off.lists.change(now) && self.compare_all()
+    }
+
+    /// Events were lost: look at everything. If that fails, it is put off and not forgotten.
+    fn compare_all(&mut self) -> bool {
+        let all = match link::list() {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::warn!(%error, "netdevs cannot be listed after events were lost; trying again");
+                self.put_off.list_again(self.now());
+                return false;
+            }
+        };
+        self.put_off.again.succeed();
+        let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
+        let gone: Vec<u32> =
+            self.ids_by_ifindex.keys().copied().filter(|ifindex| !there.contains_key(ifindex)).collect();
+        for ifindex in gone {
+            self.netdev_went(ifindex, "", false);
+        }
+        for netdev in there.into_values() {
+            self.netdev_changed(netdev);
+        }
+        true
+    }
+}
