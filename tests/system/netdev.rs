@@ -1,15 +1,16 @@
 //! Netdevs that go down, change their name, move away, vanish and come back: the port says so and recovers, and
 //! nothing else is disturbed.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_control::port::PortState;
 use forebay_lab::dut::{self, Client, Dut, ForebayOptions};
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::programs::udp::{Stream, StreamReport};
-use forebay_lab::{Host, Lab, PortKind, Result, wait};
+use forebay_lab::{Host, Lab, PortKind, Result, command, wait};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, while_stopped};
 use crate::connectivity::ping_all;
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
@@ -26,6 +27,7 @@ pub fn register(suite: &mut Suite) {
         "a_netdev_that_changes_all_the_time_costs_a_bounded_number_of_snapshots",
         changes_all_the_time,
     );
+    suite.on_forebay("lost_events_are_made_up_for_as_soon_as_netdevs_can_be_listed", lost_events);
     suite.on_forebay("ports_deleted_and_added_under_traffic_lose_no_frame", ports_come_and_go);
 }
 
@@ -171,6 +173,37 @@ fn changes_all_the_time(subject: Subject) -> Outcome {
     assert_recovered(&mut bed, &hosts[2], &hosts[0])?;
     let report = stream.finish()?;
     assert!(is_undisturbed(report), "{report:?}");
+    Ok(())
+}
+
+/// A daemon that has missed that a netdev went, and has no descriptor to ask for what it missed.
+fn lost_events(subject: Subject) -> Outcome {
+    /// More than its socket has room for.
+    const EVENTS: u32 = 12_000;
+    let (mut bed, mut hosts) = Bed::with_hosts(subject, 3)?;
+    let daemon = bed.dut().pids();
+    let limit_files = |files: &str| {
+        let mut prlimit = Command::new("prlimit");
+        prlimit.args(["--pid", &daemon[0].to_string(), &format!("--nofile={files}:")]);
+        command::run_ok(prlimit)
+    };
+    while_stopped(daemon[0], || {
+        let changes = |n| format!("link set lo mtu {}", 60_000 + n % 2);
+        bed.lab.switch().ip_batch(&(0..EVENTS).map(changes).collect::<Vec<_>>())?;
+        hosts[2].pull_out()?;
+        wait::until("the netdev to be gone", RECOVERY_LIMIT, || {
+            bed.lab.switch().ip(&["link", "show", "h3"]).is_err()
+        })?;
+        // Fewer than are open, so that no further one can be had.
+        limit_files("8").map(drop)
+    })?;
+    let log = |bed: &mut Bed| bed.forebay().log();
+    wait::until("a list that cannot be had", RECOVERY_LIMIT, || log(&mut bed).contains("cannot be listed"))
+        .map_err(|error| format!("{error}: {}", log(&mut bed)))?;
+    limit_files("1024")?;
+    bed.client().wait_port_state("h3", PortState::NetdevMissing)?;
+    hosts[2].plug_in(bed.lab.switch())?;
+    assert_recovered(&mut bed, &hosts[2], &hosts[0])?;
     Ok(())
 }
 

@@ -87,7 +87,7 @@ impl Control {
 
     fn queueing_changed(&mut self, ifindex: u32) -> bool {
         let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else { return false };
-        self.may_look(id) && link::by_index(ifindex).is_ok_and(|netdev| self.netdev_is(id, netdev))
+        self.may_look(id) && self.netdev_is_found(id, link::by_index(ifindex))
     }
 
     /// Whether to look at a port that has changed now; otherwise that is put off.
@@ -131,9 +131,20 @@ impl Control {
             Some(attachment) => link::by_index(attachment.ifindex),
             None => link::by_name(&port.spec.netdev),
         };
-        // If it is gone, there is an event about that.
-        let is_other = netdev.is_ok_and(|netdev| self.netdev_is(id, netdev));
+        let is_other = self.netdev_is_found(id, netdev);
         self.look_at_output(id) | is_other
+    }
+
+    fn netdev_is_found(&mut self, id: PortId, found: Result<Link, NetlinkError>) -> bool {
+        match found {
+            Ok(netdev) => self.netdev_is(id, netdev),
+            // There is an event about that.
+            Err(NetlinkError::NoSuchNetdev { .. }) => false,
+            Err(_) => {
+                self.look_later([id]);
+                false
+            }
+        }
     }
 
     /// Looks again at netdevs that could not be attached to, and at all of them if that was put off.
