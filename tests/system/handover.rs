@@ -1,5 +1,7 @@
 //! From one daemon to the next: what goes on without one, and what the next takes over.
 
+mod identity;
+
 use std::time::Duration;
 
 use forebay_control::hints::{HintsShow, HintsState};
@@ -28,6 +30,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("what_the_file_asks_for_no_more_goes_with_the_next_daemon", other_file);
     suite.on_forebay("a_port_whose_netdev_went_meanwhile_waits_for_it", missing_netdev);
     suite.on_forebay("a_port_whose_netdev_was_replaced_meanwhile_gets_nothing_by_old_flows", replaced_netdev);
+    identity::register(suite);
 }
 
 /// Two hosts whose packets the kernel carries, and a file system for what stays.

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_control::memory::FlowShape;
 use forebay_hints::{Btf, Layout};
@@ -19,7 +19,8 @@ use crate::generations::Generations;
 use crate::hash::Secret;
 use crate::hints::{self, HintsError, HintsOptions};
 use crate::layout::{Bank, CollectorEnds, OWN_LAYOUTS, OWNERS_BESIDES_PORTS, PortConfig, Settings};
-use crate::link::{self, NetdevLink, Relocated};
+use crate::left::LeftLinks;
+use crate::link::{self, LinkKind, NetdevLink, Relocated};
 use crate::mapped::Mapped;
 use crate::object::{self, DatapathOptions};
 use crate::pins::Pins;
@@ -52,6 +53,7 @@ pub struct Datapath {
     queues: u32,
     max_ports: u32,
     pins: Option<Pins>,
+    left_links: Mutex<LeftLinks>,
     /// The relocated instructions name its maps by descriptor.
     _object: ObjectHolder,
 }
@@ -177,6 +179,7 @@ impl Datapath {
             queues: options.queues,
             max_ports: options.max_ports,
             pins: pins.cloned(),
+            left_links: Mutex::default(),
             _object: ObjectHolder { _object: object },
         })
     }
@@ -224,23 +227,43 @@ impl Datapath {
     /// # Errors
     /// What the kernel said.
     pub fn attach_tcx(&self, ifindex: u32, port_id: u16) -> Result<NetdevLink, DatapathError> {
-        let (program, name) = (self.tcx_port.as_fd(), format!("tcx_{port_id}"));
-        self.keep(name, program, ifindex, || link::attach_tcx(program, ifindex))
+        let program = self.tcx_port.as_fd();
+        self.keep((LinkKind::Tcx, ifindex), port_id, program, || link::attach_tcx(program, ifindex))
     }
 
-    /// The link that is pinned under `name`, or a new one, which is pinned there.
+    /// The link that an earlier daemon left at this netdev, or a new one; pinned under the port's name.
     fn keep(
         &self,
-        name: String,
+        (kind, ifindex): (LinkKind, u32),
+        port_id: u16,
         program: BorrowedFd<'_>,
-        ifindex: u32,
         attach: impl FnOnce() -> Result<NetdevLink, DatapathError>,
     ) -> Result<NetdevLink, DatapathError> {
         let Some(pins) = &self.pins else { return attach() };
-        match link::adopt(pins, name.clone(), program, ifindex) {
+        let name = kind.pin_name(port_id);
+        match self.left_links().take(pins, (kind, ifindex), &name, program) {
             Some(link) => Ok(link),
             None => link::pinned(attach()?, pins, name),
         }
+    }
+
+    /// Looks for the links that an earlier daemon left at netdevs of the calling thread's namespace: the port and the
+    /// netdev's index of each. Links elsewhere are detached. Attaching to such a netdev takes its link over, and
+    /// [`Datapath::release_left_links`] ends this.
+    pub fn find_left_links(&self) -> Vec<(u16, u32)> {
+        let Some(pins) = &self.pins else { return Vec::new() };
+        let mut left = self.left_links();
+        *left = LeftLinks::find(pins);
+        left.ports().collect()
+    }
+
+    /// Detaches the links that no port has taken over, and removes their pins.
+    pub fn release_left_links(&self) {
+        *self.left_links() = LeftLinks::default();
+    }
+
+    fn left_links(&self) -> MutexGuard<'_, LeftLinks> {
+        self.left_links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The directory of what outlives the process.
@@ -279,8 +302,9 @@ impl Datapath {
         port_id: u16,
         program: &XdpProgram,
     ) -> Result<NetdevLink, DatapathError> {
-        let name = format!("xdp_{port_id}");
-        self.keep(name, program.as_fd(), ifindex, || link::attach_xdp(program.as_fd(), ifindex))
+        self.keep((LinkKind::Xdp, ifindex), port_id, program.as_fd(), || {
+            link::attach_xdp(program.as_fd(), ifindex)
+        })
     }
 
     /// Whether the collector writes hints for packets of `port_id`, which come from a tcx port.

@@ -18,6 +18,7 @@ mod grace;
 mod hash;
 mod hints;
 mod layout;
+mod left;
 mod link;
 mod mapped;
 pub mod netlink;

@@ -9,9 +9,39 @@ use crate::object::BOUND_WITH_FRAGS;
 use crate::{DatapathError, Pins};
 
 /// `BPF_TCX_INGRESS`, include/uapi/linux/bpf.h.
-const TCX_INGRESS: sys::bpf_attach_type = 46;
+pub(crate) const TCX_INGRESS: sys::bpf_attach_type = 46;
 /// `BPF_XDP`, include/uapi/linux/bpf.h.
 const XDP: sys::bpf_attach_type = 37;
+
+/// Where on a netdev a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkKind {
+    /// At the tcx ingress.
+    Tcx,
+    /// At the XDP hook.
+    Xdp,
+}
+
+impl LinkKind {
+    /// The name of a port's pinned link.
+    pub(crate) fn pin_name(self, port_id: u16) -> String {
+        match self {
+            Self::Tcx => format!("tcx_{port_id}"),
+            Self::Xdp => format!("xdp_{port_id}"),
+        }
+    }
+
+    /// The kind and the port of the link that has this name.
+    pub(crate) fn of_pin(name: &str) -> Option<(Self, u16)> {
+        let (kind, id) = name.split_once('_')?;
+        let kind = match kind {
+            "tcx" => Self::Tcx,
+            "xdp" => Self::Xdp,
+            _ => return None,
+        };
+        Some((kind, id.parse().ok()?))
+    }
+}
 
 /// A program attached to a netdev. Dropping it detaches the program, and only that one.
 #[derive(Debug)]
@@ -44,6 +74,29 @@ impl NetdevLink {
         }
         Ok(())
     }
+
+    /// What the kernel tells about it.
+    pub(crate) fn info(&self) -> Option<sys::bpf_link_info> {
+        // SAFETY: all-zero bytes are a valid value of this C struct.
+        let mut info: sys::bpf_link_info = unsafe { std::mem::zeroed() };
+        let mut bytes = size_of::<sys::bpf_link_info>() as u32;
+        // SAFETY: pointer and length describe `info`, which the kernel fills.
+        let failed = unsafe { sys::bpf_link_get_info_by_fd(self.link.as_raw_fd(), &mut info, &mut bytes) };
+        (failed >= 0).then_some(info)
+    }
+
+    /// The name of its pin.
+    pub(crate) fn pinned_as(&self) -> Option<&str> {
+        self.pin.as_ref().map(|(_, name)| name.as_str())
+    }
+
+    /// Moves its pin to another name, in the place of what had that name.
+    pub(crate) fn rename_pin(&mut self, pins: &Pins, name: &str) -> std::io::Result<()> {
+        let Some((_, before)) = &mut self.pin else { return Ok(()) };
+        pins.rename(before, name)?;
+        name.clone_into(before);
+        Ok(())
+    }
 }
 
 /// Pins a link under `name`.
@@ -53,34 +106,12 @@ pub(crate) fn pinned(mut link: NetdevLink, pins: &Pins, name: String) -> Result<
     Ok(link)
 }
 
-/// The link that an earlier daemon left under `name`, with `program` in the place of its program; nothing where there is
-/// none to this netdev.
-pub(crate) fn adopt(pins: &Pins, name: String, program: BorrowedFd<'_>, ifindex: u32) -> Option<NetdevLink> {
-    let link = NetdevLink { link: pins.get(&name)?, pin: Some((pins.clone(), name)) };
-    let is_there = ifindex_of(&link.link) == Some(ifindex);
-    // Dropped, it is detached.
-    (is_there && link.replace(program).is_ok()).then_some(link)
-}
-
-/// The netdev of a tcx or XDP link, while it is there.
-fn ifindex_of(link: &OwnedFd) -> Option<u32> {
-    // SAFETY: all-zero bytes are a valid value of this C struct.
-    let mut info: sys::bpf_link_info = unsafe { std::mem::zeroed() };
-    let mut bytes = size_of::<sys::bpf_link_info>() as u32;
-    // SAFETY: pointer and length describe `info`, which the kernel fills.
-    let failed = unsafe { sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &mut info, &mut bytes) };
-    if failed < 0 {
-        return None;
-    }
-    // SAFETY: the kernel has said which of the members it filled.
-    let ifindex = unsafe {
-        match info.type_ {
-            sys::BPF_LINK_TYPE_TCX => info.__bindgen_anon_1.tcx.ifindex,
-            sys::BPF_LINK_TYPE_XDP => info.__bindgen_anon_1.xdp.ifindex,
-            _ => 0,
-        }
-    };
-    (ifindex != 0).then_some(ifindex)
+/// The link that is pinned under `name`.
+pub(crate) fn open(pins: &Pins, name: &str) -> Option<NetdevLink> {
+    let mut link = NetdevLink { link: pins.get(name)?, pin: None };
+    link.info()?;
+    link.pin = Some((pins.clone(), name.to_owned()));
+    Some(link)
 }
 
 /// Attaches `program` to the tcx ingress of `ifindex`, behind whatever is there.

@@ -15,6 +15,7 @@ use libbpf_sys as sys;
 use rustix::fs::{Access, access};
 
 use crate::DatapathError;
+use crate::link::LinkKind;
 
 /// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -78,14 +79,27 @@ impl Pins {
         let _ = fs::remove_dir(&self.directory);
     }
 
-    /// Detaches programs of ports that are not there any more.
-    pub fn forget_links_but(&self, is_there: impl Fn(u16) -> bool) {
-        self.forget_if(|name| port_of_link(name).is_some_and(|id| !is_there(id)));
+    /// Removes the directory with all that is in it, if it is there.
+    ///
+    /// # Errors
+    /// It belongs to somebody else.
+    pub fn remove_at(directory: &Path) -> Result<(), DatapathError> {
+        if directory.exists() {
+            Self::open(directory)?.remove();
+        }
+        Ok(())
+    }
+
+    /// The pinned links: name, kind and port of each.
+    pub(crate) fn links(&self) -> Vec<(String, LinkKind, u16)> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter_map(|name| LinkKind::of_pin(&name).map(|(kind, id)| (name, kind, id))).collect()
     }
 
     /// Tables go when the last program goes that knows them.
     pub(crate) fn forget_maps(&self) {
-        self.forget_if(|name| port_of_link(name).is_none());
+        self.forget_if(|name| LinkKind::of_pin(name).is_none());
     }
 
     fn forget_if(&self, is_meant: impl Fn(&str) -> bool) {
@@ -130,12 +144,12 @@ impl Pins {
         let _ = fs::remove_file(self.path(name));
     }
 
+    /// Moves a pin, in the place of what had the other name.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
     fn c_path(&self, name: &str) -> CString {
         CString::new(self.path(name).as_os_str().as_bytes()).expect("a path that was opened has no zero byte")
     }
-}
-
-/// Links are named by their kind and their port: `tcx_7`.
-fn port_of_link(name: &str) -> Option<u16> {
-    name.split_once('_').and_then(|(_, id)| id.parse().ok())
 }

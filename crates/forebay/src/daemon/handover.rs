@@ -101,10 +101,9 @@ impl Leaving {
     /// Where to leave and take up, if that is wanted. What must not be taken up is removed: pins also where the file beside
     /// them is gone, as after a stop that was cut short.
     pub(super) fn prepare(&mut self) -> Result<Option<Handover>, DatapathError> {
-        let is_left = || self.saved_in.exists() || self.pin_dir.exists();
-        if (self.is_clean || !self.is_wanted) && is_left() {
+        if self.is_clean || !self.is_wanted {
             self.forget();
-            Pins::open(&self.pin_dir)?.remove();
+            Pins::remove_at(&self.pin_dir)?;
         }
         if !self.is_wanted {
             return Ok(None);

@@ -8,6 +8,8 @@
 //! The rule it keeps: a flow goes on only if all it relied upon is as it was. A port whose netdev is another, or has another
 //! MTU, has another generation afterwards; so has the switch if there are rules.
 
+mod ports;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -161,17 +163,16 @@ impl Control {
     /// otherwise they are decided anew.
     pub(crate) fn take_over(&mut self, saved_in: PathBuf, saved: Option<Saved>) {
         self.saved_in = Some(saved_in);
+        let left = self.datapath.find_left_links();
         if let Some(saved) = saved {
-            self.adopt(saved);
+            self.adopt(saved, &left);
         }
-        if let Some(pins) = self.datapath.pins() {
-            let is_attached = |port: &Port| port.attachment.is_some();
-            pins.forget_links_but(|id| self.ports.get(&PortId(id)).is_some_and(is_attached));
-        }
+        // No port of this daemon has what is left.
+        self.datapath.release_left_links();
         self.save();
     }
 
-    fn adopt(&mut self, saved: Saved) {
+    fn adopt(&mut self, saved: Saved, left: &[(u16, u32)]) {
         let (now, now_s) = (self.now(), self.shared.now_s());
         self.flow_book().adopt(now);
         self.next_id = saved.next_port % self.max_ports;
@@ -179,7 +180,7 @@ impl Control {
         // Until all is as it was, nothing counts as changed.
         self.publication.set_adopting(true);
         let ports = saved.ports.iter().map(|port| (port.id, port.spec.clone())).collect();
-        self.adopt_ports(ports);
+        self.adopt_ports(ports, left);
         for station in &saved.stations {
             self.adopt_station(station, now_s);
         }

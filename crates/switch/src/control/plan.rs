@@ -24,8 +24,8 @@ pub(super) struct Plan {
 }
 
 /// Netdevs as one request finds them.
-struct Found {
-    by_name: HashMap<String, Link>,
+pub(super) struct Found {
+    pub(super) by_name: HashMap<String, Link>,
     /// Names of netdevs that ports without a netdev wait for.
     awaited: HashMap<String, PortId>,
 }
@@ -51,27 +51,8 @@ impl Control {
         reply
     }
 
-    /// Makes ports again that an earlier process had, under the same ids. Those that cannot be attached now wait.
-    pub(super) fn adopt_ports(&mut self, ports: Vec<(PortId, PortSpec)>) {
-        let found = self.find_netdevs(true).expect("without a list, all ports wait");
-        let mut plans = Vec::new();
-        for (id, spec) in ports {
-            // Our own program may sit there still, so another one is not looked for.
-            let netdev = found.by_name.get(&spec.netdev).ok_or_else(|| no_such_netdev(&spec.netdev));
-            let fitted = netdev.and_then(|netdev| {
-                attach::fit_again(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
-            });
-            plans.push(self.reserve(id, spec, fitted, true));
-        }
-        let mut refused = Vec::new();
-        self.carry_out(plans, &mut refused);
-        for PortAddRefused { netdev, error } in refused {
-            tracing::warn!(netdev, %error, "its port is not taken over");
-        }
-    }
-
     /// Lists netdevs. Where ports may wait, a list that cannot be had is asked for again later.
-    fn find_netdevs(&mut self, may_wait: bool) -> Result<Found, ApiError> {
+    pub(super) fn find_netdevs(&mut self, may_wait: bool) -> Result<Found, ApiError> {
         let listed = match link::list() {
             Err(error) if may_wait => {
                 tracing::warn!(%error, "netdevs cannot be listed; ports wait until they can");
@@ -104,7 +85,7 @@ impl Control {
         Ok(self.reserve(id, spec, fitted, may_wait))
     }
 
-    fn reserve(
+    pub(super) fn reserve(
         &mut self,
         id: PortId,
         spec: PortSpec,
@@ -188,7 +169,7 @@ fn log_missing(added: &[PortShow]) {
     }
 }
 
-fn no_such_netdev(name: &str) -> ApiError {
+pub(super) fn no_such_netdev(name: &str) -> ApiError {
     ApiError::new(
         ErrorCode::NoSuchNetdev,
         format!("there is no netdev `{name}` in the switch's network namespace"),

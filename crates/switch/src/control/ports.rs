@@ -65,6 +65,7 @@ impl Control {
             self.ids_by_name.retain(|_, taken| *taken != id);
             if let Some(ifindex) = ifindex {
                 self.ids_by_ifindex.remove(&ifindex);
+                self.datapath.clear_port(ifindex);
             }
             refused.push(PortAddRefused { netdev, error });
         }

@@ -1,0 +1,100 @@
+//! Which netdev each port of an earlier daemon belongs to.
+//!
+//! The port's pinned link says so, whatever the netdev is called by now. A port without a link had no netdev, or its netdev
+//! is gone: then it gets the netdev of its name, unless that is another port's, or waits for one.
+
+use std::collections::HashMap;
+
+use forebay_control::port::{PortAddRefused, PortSpec};
+use forebay_control::PortId;
+use forebay_kernel::netlink::Link;
+
+use crate::control::Control;
+use crate::control::attach;
+use crate::control::plan::no_such_netdev;
+
+impl Control {
+    /// Makes ports again that an earlier process had, under the same ids; those whose netdev is not there wait for it.
+    /// `left` has the port and the netdev's index of each link that is left.
+    pub(super) fn adopt_ports(&mut self, ports: Vec<(PortId, PortSpec)>, left: &[(u16, u32)]) {
+        let found = self.find_netdevs(true).map(|found| found.by_name).unwrap_or_default();
+        let netdevs: Vec<Link> = found.into_values().collect();
+        let netdevs = assign(&ports, left, &netdevs);
+        let mut plans = Vec::new();
+        for (id, spec) in ports {
+            let netdev = netdevs.get(&id).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
+            // Our own program may sit on the netdev still.
+            let fitted = netdev.and_then(|netdev| {
+                attach::fit_again(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
+            });
+            plans.push(self.reserve(id, spec, fitted, true));
+        }
+        let mut refused = Vec::new();
+        self.carry_out(plans, &mut refused);
+        for PortAddRefused { netdev, error } in refused {
+            tracing::warn!(netdev, %error, "the netdev's port is not taken over");
+        }
+    }
+}
+
+/// The netdev of each port that has one.
+fn assign<'a>(
+    ports: &[(PortId, PortSpec)],
+    left: &[(u16, u32)],
+    netdevs: &'a [Link],
+) -> HashMap<PortId, &'a Link> {
+    let by_index: HashMap<u32, &Link> = netdevs.iter().map(|netdev| (netdev.ifindex, netdev)).collect();
+    let by_name: HashMap<&str, &Link> = netdevs.iter().map(|netdev| (netdev.name.as_str(), netdev)).collect();
+    let linked: HashMap<u16, u32> = left.iter().copied().collect();
+    let mut owners = HashMap::new();
+    let mut assigned = HashMap::new();
+    let mut give = |id: PortId, netdev: Option<&&'a Link>| {
+        let Some(netdev) = netdev else { return };
+        if *owners.entry(netdev.ifindex).or_insert(id) == id {
+            assigned.insert(id, *netdev);
+        }
+    };
+    for (id, _) in ports {
+        give(*id, linked.get(&id.0).and_then(|ifindex| by_index.get(ifindex)));
+    }
+    for (id, spec) in ports.iter().filter(|(id, _)| !linked.contains_key(&id.0)) {
+        give(*id, by_name.get(spec.netdev.as_str()));
+    }
+    assigned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn netdev(ifindex: u32, name: &str) -> Link {
+        Link { ifindex, name: name.to_owned(), ..Link::default() }
+    }
+
+    fn assigned(ports: &[(u16, &str)], left: &[(u16, u32)], netdevs: &[Link]) -> Vec<(u16, u32)> {
+        let ports: Vec<_> = ports.iter().map(|(id, name)| (PortId(*id), PortSpec::new(*name))).collect();
+        let mut assigned: Vec<_> =
+            assign(&ports, left, netdevs).into_iter().map(|(id, netdev)| (id.0, netdev.ifindex)).collect();
+        assigned.sort_unstable();
+        assigned
+    }
+
+    #[test]
+    fn a_link_goes_before_a_name() {
+        let netdevs = [netdev(5, "b"), netdev(6, "a")];
+        assert_eq!(assigned(&[(0, "a"), (1, "b")], &[(0, 5), (1, 6)], &netdevs), [(0, 5), (1, 6)]);
+        assert_eq!(assigned(&[(0, "a"), (1, "b")], &[], &netdevs), [(0, 6), (1, 5)]);
+    }
+
+    #[test]
+    fn a_port_without_a_link_does_not_get_the_netdev_of_another() {
+        let netdevs = [netdev(5, "a")];
+        assert_eq!(assigned(&[(0, "a"), (1, "x")], &[(1, 5)], &netdevs), [(1, 5)]);
+        assert_eq!(assigned(&[(0, "a"), (1, "a")], &[], &netdevs), [(0, 5)], "the first of two of one name");
+    }
+
+    #[test]
+    fn a_port_whose_linked_netdev_went_meanwhile_waits() {
+        assert_eq!(assigned(&[(0, "a")], &[(0, 9)], &[netdev(5, "a")]), []);
+    }
+}
