@@ -351,6 +351,18 @@ impl Datapath {
         let _ = self.ports.delete(&ifindex.to_ne_bytes());
     }
 
+    /// Forgets the near ports of netdevs that are no ports any more, which an earlier daemon may have left. Their places
+    /// would be taken for good.
+    pub fn forget_near_ports_but(&self, is_port: impl Fn(u32) -> bool) {
+        for index in 0..self.near_ports.len() {
+            let near = self.near_ports.get(index);
+            let ifindex = near_ifindex(near.load(Relaxed));
+            if ifindex != 0 && !is_port(ifindex) {
+                near.store(0, Release);
+            }
+        }
+    }
+
     /// Sends packets for the ring of `owner` on `queue` to `socket`.
     ///
     /// # Errors

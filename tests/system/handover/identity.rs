@@ -3,7 +3,9 @@
 use forebay_control::port::PortState;
 use forebay_lab::{PortKind, wait};
 
-use super::{LIMIT, Scene, is_balanced};
+use serde_json::Value;
+
+use super::{LIMIT, Scene, is_balanced, remove_second};
 use crate::harness::{Outcome, Subject, Suite};
 
 pub fn register(suite: &mut Suite) {
@@ -14,6 +16,7 @@ pub fn register(suite: &mut Suite) {
     );
     suite.on_forebay("two_netdevs_that_swapped_their_names_keep_their_ports", swapped);
     suite.on_forebay("a_netdev_that_left_the_namespace_while_no_daemon_runs_is_let_go", moved_away);
+    suite.on_forebay("the_place_of_a_netdev_that_went_while_no_daemon_runs_is_free_again", near_place);
     suite.on_forebay("pins_without_a_saved_file_are_removed", without_saved_file);
 }
 
@@ -119,6 +122,27 @@ fn moved_away(subject: Subject) -> Outcome {
     scene.talk()?;
     each_pin_has_its_port(&mut scene)?;
     is_balanced(&client)
+}
+
+/// Places of the table of near ports that are taken.
+fn near_places(scene: &Scene) -> Result<usize, Box<dyn std::error::Error>> {
+    let mut dump = std::process::Command::new("bpftool");
+    let path = scene.pins.find("near_ports").ok_or("the table of near ports is pinned")?;
+    dump.args(["-j", "map", "lookup", "pinned"]).arg(path).args(["key", "0", "0", "0", "0"]);
+    let shown: Value = serde_json::from_str(&forebay_lab::command::run_ok(dump)?.stdout)?;
+    let bytes = shown["value"].as_array().ok_or("bpftool shows the value")?;
+    Ok(bytes.chunks(8).filter(|near| near.iter().any(|byte| byte != "0x00")).count())
+}
+
+fn near_place(subject: Subject) -> Outcome {
+    let mut scene = Scene::new(subject)?;
+    assert_eq!(near_places(&scene)?, 2);
+    scene.bed.forebay().kill()?;
+    remove_second(&mut scene)?;
+    assert_eq!(near_places(&scene)?, 2);
+    scene.restart()?;
+    assert_eq!(near_places(&scene)?, 1);
+    Ok(())
 }
 
 fn without_saved_file(subject: Subject) -> Outcome {

@@ -3,7 +3,7 @@
 //! The port's pinned link says so, whatever the netdev is called by now. A port without a link had no netdev, or its netdev
 //! is gone: then it gets the netdev of its name, unless that is another port's, or waits for one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use forebay_control::port::{PortAddRefused, PortSpec};
 use forebay_control::PortId;
@@ -20,6 +20,8 @@ impl Control {
         let found = self.find_netdevs(true).map(|found| found.by_name).unwrap_or_default();
         let netdevs: Vec<Link> = found.into_values().collect();
         let netdevs = assign(&ports, left, &netdevs);
+        let taken: HashSet<u32> = netdevs.values().map(|netdev| netdev.ifindex).collect();
+        self.datapath.forget_near_ports_but(|ifindex| taken.contains(&ifindex));
         let mut plans = Vec::new();
         for (id, spec) in ports {
             let netdev = netdevs.get(&id).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
