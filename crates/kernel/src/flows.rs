@@ -362,13 +362,20 @@ impl FlowTable {
     }
 
     /// All flows of a table that an earlier process wrote, with their notes. Places that it had given up are given up
-    /// once more.
+    /// once more; so is the place that it was writing when it was killed, of which no program believes anything.
     pub fn adopt(&mut self) -> Vec<AdoptedFlow> {
         let numbers = (0..self.shape.places()).map(FlowNumber);
-        let (used, other): (Vec<_>, Vec<_>) = numbers.partition(|number| self.is_used(*number));
+        let (torn, whole): (Vec<_>, Vec<_>) = numbers.partition(|number| self.is_torn(*number));
+        let (used, other): (Vec<_>, Vec<_>) = whole.into_iter().partition(|number| self.is_used(*number));
         let left: Vec<_> = other.into_iter().filter(|number| !self.is_free(*number)).collect();
         self.left.extend(left);
+        torn.into_iter().for_each(|number| self.remove(number));
         used.into_iter().map(|number| self.read(number)).collect()
+    }
+
+    /// A process was killed while it wrote this place.
+    fn is_torn(&self, number: FlowNumber) -> bool {
+        self.flow(number).version.load(Relaxed) % 2 == 1
     }
 
     fn read(&self, number: FlowNumber) -> AdoptedFlow {

@@ -160,6 +160,29 @@ fn an_adopted_table_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_place_that_a_killed_process_was_writing_is_given_up_and_can_be_used_again() {
+    for action in [NONE, OUTPUT, LEFT] {
+        let mut table = table(10);
+        let key = FlowKey::new(1, None, 1, 2);
+        let whole = table.insert(FlowKey::new(1, None, 3, 4), &verdict(), FlowNote::default());
+        let torn = table.insert(key, &verdict(), FlowNote::default()).expect("a place");
+        let flow = table.flow(torn);
+        flow.version.fetch_add(1, Relaxed);
+        // Half of the new words are there.
+        flow.key[0].store(7, Relaxed);
+        flow.says.action.store(action, Relaxed);
+        let adopted: Vec<_> = table.adopt().iter().map(|flow| flow.number).collect();
+        assert_eq!(adopted, [whole.expect("a place")]);
+        assert_eq!(table.take_left(), [torn]);
+        assert_eq!(table.flow(torn).version.load(Relaxed) % 2, 0);
+        table.reclaim(&[torn]);
+        assert_eq!(table.find(key), None);
+        let again = table.insert(key, &verdict(), FlowNote::default()).expect("a place");
+        assert_eq!(table.find(key), Some(again));
+    }
+}
+
+#[test]
 fn a_reclaimed_place_begins_at_zero() {
     let mut table = table(10);
     let number = table.insert(FlowKey::new(1, None, 1, 2), &verdict(), FlowNote::default()).expect("a place");
