@@ -26,6 +26,7 @@ mod object;
 mod peer;
 mod pins;
 pub mod probe;
+mod stations;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
 
@@ -49,3 +50,4 @@ pub use link::{NetdevLink, program_name};
 pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;
+pub use stations::{LeftStations, LeftStationsError, StationBucket, StationMemory};

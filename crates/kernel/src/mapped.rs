@@ -43,7 +43,7 @@ impl<T: Shared> Mapped<T> {
 
     /// Memory of nobody else's, all zero: in place of a map's where there is no kernel program.
     pub(crate) fn anonymous(count: usize) -> Result<Self, DatapathError> {
-        Self::at(-1, libc::MAP_SHARED | libc::MAP_ANONYMOUS, count, "map memory")
+        Self::at(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, count, "map memory")
     }
 
     fn at(fd: i32, flags: i32, count: usize, what: &'static str) -> Result<Self, DatapathError> {
@@ -70,6 +70,14 @@ impl<T: Shared> Mapped<T> {
         assert!(index < self.count, "value {index} of {}", self.count);
         // SAFETY: the mapping has `count` values, of which any bytes are one, and begins at a page.
         unsafe { self.first.add(index).as_ref() }
+    }
+
+    /// All values.
+    #[inline]
+    pub(crate) fn all(&self) -> &[T] {
+        // SAFETY: the mapping has `count` values, of which any bytes are one, and lives as long as `self`; they change
+        // through atomics only.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -16,6 +16,7 @@ use rustix::fs::{Access, access};
 
 use crate::DatapathError;
 use crate::link::LinkKind;
+use crate::stations;
 
 /// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -97,9 +98,9 @@ impl Pins {
         names.filter_map(|name| LinkKind::of_pin(&name).map(|(kind, id)| (name, kind, id))).collect()
     }
 
-    /// Tables go when the last program goes that knows them.
+    /// Tables go when the last program goes that knows them. No program knows the stations, which stay.
     pub(crate) fn forget_maps(&self) {
-        self.forget_if(|name| LinkKind::of_pin(name).is_none());
+        self.forget_if(|name| LinkKind::of_pin(name).is_none() && name != stations::NAME);
     }
 
     fn forget_if(&self, is_meant: impl Fn(&str) -> bool) {

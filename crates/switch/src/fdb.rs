@@ -15,8 +15,9 @@
 //!                    └─► bucket b ─┴─ values v v v v v v v v          port, static, generation, last seen
 //! ```
 //!
-//! Memory: 32 bytes for each entry of the capacity, and 256 KiB for the counts of 65,536 ports. All of it is taken
-//! in [`Fdb::new`]; nothing allocates afterwards.
+//! Memory: 32 bytes for each entry of the capacity, and 256 KiB for the counts of 65,536 ports. All of it is there
+//! when the table is; nothing allocates afterwards. Keys and values may lie in a map that outlives the daemon: a killed
+//! daemon leaves each slot as before a change or after it.
 
 mod census;
 mod hash;
@@ -27,14 +28,14 @@ mod token;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use forebay_kernel::Generations;
+use forebay_kernel::{DatapathError, Generations, LeftStations, StationMemory};
 use forebay_wire::mac::is_multicast;
 
 pub(crate) use hash::{GOLDEN, PI, folded_product};
 
 use census::Census;
 use slot::{Key, Value};
-use table::{Bucket, Found, Table};
+use table::{Bucket, Found, Slots as _, Table};
 use token::{Held, Token};
 
 /// How many entries there may be and how long a learned one lasts.
@@ -153,11 +154,16 @@ pub(crate) struct Fdb {
 }
 
 impl Fdb {
-    /// An empty table whose capacity is `limits.total`. The seed must be random and secret: who knows it can make
-    /// stations that share a bucket.
-    pub(crate) fn new(limits: Limits, seed: [u64; 2]) -> Self {
+    /// Buckets of memory that [`Fdb::new`] wants for these limits.
+    pub(crate) fn buckets_for(limits: Limits) -> usize {
+        table::buckets_for(limits.total)
+    }
+
+    /// An empty table whose capacity is `limits.total`, in memory of [`Fdb::buckets_for`] that is all zero. The seed must be
+    /// random and secret: who knows it can make stations that share a bucket.
+    pub(crate) fn new(memory: StationMemory, limits: Limits, seed: [u64; 2]) -> Self {
         Fdb {
-            table: Table::new(limits.total, seed),
+            table: Table::new(memory, seed),
             token: Token::default(),
             census: Census::default(),
             capacity: limits.total,
@@ -280,6 +286,20 @@ impl Fdb {
         Ok(before.map(|found| Entry::of(key, found.value)))
     }
 
+    /// Puts in what an earlier process had learned, unless the station was heard since: that counts. Waits for the token:
+    /// control thread only.
+    pub(crate) fn take_up(&self, vid: u16, mac: u64, port: u16, seen_s: u32) -> Learned {
+        let key = Key::new(vid, mac);
+        if is_multicast(mac) {
+            return Learned::Multicast;
+        }
+        let held = self.token.hold();
+        match self.table.get(key) {
+            Some(_) => Learned::Known,
+            None => self.learn_new(&held, key, port, seen_s),
+        }
+    }
+
     /// Takes out a station's entry, static or learned, and returns it. Waits for the token: control thread only.
     pub(crate) fn remove(&self, vid: u16, mac: u64) -> Option<Entry> {
         let key = Key::new(vid, mac);
@@ -316,7 +336,16 @@ impl Fdb {
 
     /// All entries, expired ones included, bucket by bucket, each as it is when its turn comes. Takes no token.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.table.buckets().iter().flat_map(Bucket::found).map(|(key, found)| Entry::of(key, found.value))
+        self.table
+            .buckets()
+            .iter()
+            .flat_map(|bucket| bucket.found())
+            .map(|(key, found)| Entry::of(key, found.value))
+    }
+
+    /// A daemon that comes after this one finds the table as it is now and will be.
+    pub(crate) fn publish(&self) -> Result<(), DatapathError> {
+        self.table.memory().publish()
     }
 
     /// Entries in the table, expired ones included that no sweep has met yet.
@@ -384,6 +413,14 @@ impl Fdb {
     }
 }
 
+/// The entries of a table that an earlier process left, in that table's seconds. A slot that was being changed is nobody's.
+pub(crate) fn left_entries(left: &LeftStations) -> impl Iterator<Item = Entry> + '_ {
+    let slots = left.slots.iter().map(|(key, value)| (Key(*key), Value(*value)));
+    slots
+        .filter(|(key, value)| key.is_station() && value.is_owned())
+        .map(|(key, value)| Entry::of(key, value))
+}
+
 impl Entry {
     fn of(key: Key, value: Value) -> Self {
         let (port, is_static, seen_s) = (value.port(), value.is_static(), value.seen_s());
@@ -403,6 +440,13 @@ impl Flush {
 #[inline]
 const fn is_over(seen_s: u32, now_s: u32, ageing_s: u32) -> bool {
     now_s.saturating_sub(seen_s) >= ageing_s
+}
+
+/// A table in memory of the test's own.
+#[cfg(test)]
+pub(crate) fn fdb_of(limits: Limits, seed: [u64; 2]) -> Fdb {
+    let memory = StationMemory::own(Fdb::buckets_for(limits)).expect("a test has memory");
+    Fdb::new(memory, limits, seed)
 }
 
 #[cfg(test)]

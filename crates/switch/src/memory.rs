@@ -25,7 +25,7 @@ use arc_swap::ArcSwap;
 use forebay_control::rule::{RuleAction, RuleAdd};
 use forebay_control::vlan::VlanMode;
 use forebay_control::{IfIndex, PortCounters, PortId};
-use forebay_kernel::{FlowTable, Generations};
+use forebay_kernel::{FlowTable, Generations, StationMemory};
 use forebay_policy::{Nanos, Refill, RefillRule, Turn};
 use forebay_pool::{FrameSize, Pool};
 use forebay_xsk::{HeapQueue, HeapSocket};
@@ -186,10 +186,11 @@ impl MemorySwitch {
         let seed = [options.seed, options.seed ^ u64::MAX];
         let limits =
             Limits { total: options.max_stations, per_port: options.max_stations, ageing_s: u32::MAX };
+        let stations = StationMemory::own(Fdb::buckets_for(options.max_stations))?;
         let shared = Arc::new(Shared {
             topology: Arc::new(ArcSwap::default()),
             layouts: Arc::default(),
-            fdb: Fdb::new(limits, seed).telling(Arc::clone(&generations)),
+            fdb: Fdb::new(stations, limits, seed).telling(Arc::clone(&generations)),
             generations: Arc::clone(&generations),
             flood: FloodLimit::new(0, 0),
             workers: (0..options.workers).map(|_| WorkerCell::default()).collect(),

@@ -22,11 +22,12 @@ use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqSh
 use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl};
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_kernel::{Datapath, DatapathOptions, Pins};
+use forebay_kernel::{Datapath, DatapathOptions, LeftStations, Pins, StationMemory};
 use forebay_policy::Nanos;
 use forebay_pool::FrameSize;
 use forebay_xsk::{Departures, Transmitter};
 use rtrb::RingBuffer;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::SwitchError;
 use crate::attention::Attention;
@@ -98,7 +99,8 @@ impl Switch {
         })?;
         let refill = |high| control::refill(&config.pool, high);
         let (generation, supplied) = Generation::new(0, stock, pairs, &datapath, queues, refill)?;
-        let shared = Arc::new(shared(config, queues, &datapath)?);
+        let left = handover.as_ref().and_then(|handover| left_stations(&handover.pins));
+        let shared = Arc::new(shared(config, queues, &datapath, handover.as_ref())?);
         let bell = Arc::new(Attention::new()?);
         let (producers, offers) =
             (0..queues).map(|_| RingBuffer::new(OFFERS)).unzip::<_, _, Vec<_>, Vec<_>>();
@@ -115,7 +117,7 @@ impl Switch {
         let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
         let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
         if let Some(Handover { saved_in, .. }) = handover {
-            control.take_over(saved_in, saved);
+            control.take_over(saved_in, saved, left);
         }
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
@@ -148,16 +150,35 @@ impl Switch {
     }
 }
 
-fn shared(config: &Config, workers: u32, datapath: &Datapath) -> Result<Shared, SwitchError> {
+/// The stations that an earlier daemon left.
+fn left_stations(pins: &Pins) -> Option<LeftStations> {
+    let left = LeftStations::read(pins);
+    left.unwrap_or_else(|error| {
+        tracing::warn!(%error, "no stations are taken over; they are learned anew");
+        None
+    })
+}
+
+fn shared(
+    config: &Config,
+    workers: u32,
+    datapath: &Datapath,
+    handover: Option<&Handover>,
+) -> Result<Shared, SwitchError> {
     let limits = Limits {
         total: config.fdb.max_entries,
         per_port: config.fdb.max_entries_per_port,
         ageing_s: config.fdb.ageing_seconds,
     };
+    let buckets = Fdb::buckets_for(limits);
+    let memory = match handover {
+        Some(handover) => StationMemory::pinned(&handover.pins, buckets, machine_now_s())?,
+        None => StationMemory::own(buckets)?,
+    };
     Ok(Shared {
         topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
         layouts: Arc::default(),
-        fdb: Fdb::new(limits, seed()).telling(Arc::clone(datapath.generations())),
+        fdb: Fdb::new(memory, limits, seed()).telling(Arc::clone(datapath.generations())),
         generations: Arc::clone(datapath.generations()),
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
         attention: Attention::new()?,
@@ -167,6 +188,11 @@ fn shared(config: &Config, workers: u32, datapath: &Datapath) -> Result<Shared, 
         linger_ns: u64::from(config.switch.linger_us) * 1000,
         started: Instant::now(),
     })
+}
+
+/// The machine's clock, which all processes share and which begins anew only when nothing is pinned any more.
+pub(crate) fn machine_now_s() -> u64 {
+    clock_gettime(ClockId::Monotonic).tv_sec.cast_unsigned()
 }
 
 /// Numbers that a sender of packets cannot guess: what the standard library seeds its hash maps with.

@@ -9,6 +9,7 @@
 //! MTU, has another generation afterwards; so has the switch if there are rules.
 
 mod ports;
+mod stations;
 
 use std::fs;
 use std::io;
@@ -20,7 +21,7 @@ use forebay_control::port::PortSpec;
 use forebay_control::rule::RuleAdd;
 use forebay_control::rxq::RxqSet;
 use forebay_control::{PortCounters, PortId};
-use forebay_kernel::{FlowAction, Pins};
+use forebay_kernel::{LeftStations, Pins};
 use serde::{Deserialize, Serialize};
 
 use super::Control;
@@ -38,7 +39,6 @@ pub(crate) struct Saved {
     pub(super) ports: Vec<SavedPort>,
     pub(super) next_rule: u64,
     pub(super) rules: Vec<(u64, RuleAdd)>,
-    pub(super) stations: Vec<SavedStation>,
     /// Of ports that are deleted.
     retired: PortCounters,
 }
@@ -78,16 +78,6 @@ impl Seen {
     }
 }
 
-/// A station, where it is, whether it was put there, and for how many seconds it was silent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedStation {
-    pub(super) vid: u16,
-    pub(super) mac: u64,
-    pub(super) port: u16,
-    pub(super) is_static: bool,
-    pub(super) silent_s: u32,
-}
-
 impl Saved {
     /// What is in the file, if it is one that this version wrote.
     pub(crate) fn read(path: &Path) -> Option<Self> {
@@ -124,7 +114,6 @@ impl Control {
             ports: carried.iter().map(|(id, carried)| self.saved_port(*id, *carried)).collect(),
             next_rule: self.rules.next_id(),
             rules: self.rules.asked(),
-            stations: self.saved_stations(),
             retired: self.retired.counters(),
         };
         match saved.write(&path) {
@@ -147,32 +136,28 @@ impl Control {
         SavedPort { id, spec, seen, counters: counted.counters(), asked }
     }
 
-    fn saved_stations(&self) -> Vec<SavedStation> {
-        let now_s = self.shared.now_s();
-        let station = |entry: crate::fdb::Entry| SavedStation {
-            vid: entry.vid,
-            mac: entry.mac,
-            port: entry.port,
-            is_static: entry.is_static,
-            silent_s: now_s.saturating_sub(entry.seen_s),
-        };
-        self.shared.fdb.entries().map(station).collect()
-    }
-
     /// From now on saves in this file, and takes up what was saved there. Flows go on if the tables could be adopted;
     /// otherwise they are decided anew.
-    pub(crate) fn take_over(&mut self, saved_in: PathBuf, saved: Option<Saved>) {
+    pub(crate) fn take_over(
+        &mut self,
+        saved_in: PathBuf,
+        saved: Option<Saved>,
+        stations: Option<LeftStations>,
+    ) {
         self.saved_in = Some(saved_in);
         let left = self.datapath.find_left_links();
         if let Some(saved) = saved {
-            self.adopt(saved, &left);
+            self.adopt(saved, &left, &stations.unwrap_or_default());
+        }
+        if let Err(error) = self.shared.fdb.publish() {
+            tracing::warn!(%error, "the next daemon will learn stations anew");
         }
         // No port of this daemon has what is left.
         self.datapath.release_left_links();
         self.save();
     }
 
-    fn adopt(&mut self, saved: Saved, left: &[(u16, u32)]) {
+    fn adopt(&mut self, saved: Saved, left: &[(u16, u32)], stations: &LeftStations) {
         let (now, now_s) = (self.now(), self.shared.now_s());
         self.flow_book().adopt(now);
         self.next_id = saved.next_port % self.max_ports;
@@ -181,9 +166,7 @@ impl Control {
         self.publication.set_adopting(true);
         let ports = saved.ports.iter().map(|port| (port.id, port.spec.clone())).collect();
         self.adopt_ports(ports, left);
-        for station in &saved.stations {
-            self.adopt_station(station, now_s);
-        }
+        self.adopt_stations(stations, now_s);
         self.learn_from_flows(saved.rules.is_empty(), now_s);
         for port in &saved.ports {
             if let Some(adopted) = self.ports.get_mut(&port.id) {
@@ -218,40 +201,6 @@ impl Control {
         }
         for error in refused {
             tracing::warn!(port, %error, "what was asked for it is not taken over");
-        }
-    }
-
-    /// Stations that were learned after the file was written: flows know where they are. What a rule sends to a port
-    /// is not behind it.
-    fn learn_from_flows(&self, with_destinations: bool, now_s: u32) {
-        let fdb = &self.shared.fdb;
-        let learn = |vid, mac, port| {
-            if fdb.lookup(vid, mac, now_s).is_none() && self.ports.contains_key(&PortId(port)) {
-                fdb.learn(vid, mac, port, now_s);
-            }
-        };
-        let book = self.flow_book();
-        let holding =
-            book.entries().filter(|entry| entry.verdict.holds(entry.offer.key, &self.shared.generations));
-        for entry in holding {
-            let (vid, key) = (entry.offer.vid, entry.offer.key);
-            learn(vid, key.src(), key.port_id());
-            if let (true, FlowAction::Output { port_id, .. }) = (with_destinations, entry.verdict.action) {
-                learn(vid, key.dst(), port_id);
-            }
-        }
-    }
-
-    fn adopt_station(&self, station: &SavedStation, now_s: u32) {
-        let SavedStation { vid, mac, port, is_static, silent_s } = *station;
-        if !self.ports.contains_key(&PortId(port)) {
-            return;
-        }
-        if is_static {
-            let _ = self.shared.fdb.add_static(vid, mac, port, now_s);
-        } else {
-            // The switch's clock begins anew: as if it had just been heard, where it was silent before that.
-            self.shared.fdb.learn(vid, mac, port, now_s.saturating_sub(silent_s));
         }
     }
 

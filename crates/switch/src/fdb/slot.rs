@@ -25,6 +25,11 @@ impl Key {
         Key(OCCUPIED | (vid as u64 & VID_MASK) << MAC_BITS | mac & MAC_MASK)
     }
 
+    /// Whether these are bits that [`Key::new`] makes.
+    pub(super) const fn is_station(self) -> bool {
+        self.0 == Key::new(self.vid(), self.mac()).0
+    }
+
     pub(super) const fn vid(self) -> u16 {
         (self.0 >> MAC_BITS & VID_MASK) as u16
     }

@@ -84,7 +84,7 @@ fn churn(fdb: &Fdb, clock: &AtomicU64) {
 
 #[test]
 fn no_reader_ever_sees_a_port_that_was_never_the_stations() {
-    let fdb = Fdb::new(LIMITS, [1, 2]);
+    let fdb = fdb_of(LIMITS, [1, 2]);
     let (clock, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let hits = thread::scope(|scope| {
         let reader = scope.spawn(|| reader(&fdb, &clock, &stop));

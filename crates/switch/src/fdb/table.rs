@@ -18,6 +18,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_kernel::{StationBucket, StationMemory};
+
 use super::hash::Hasher;
 use super::slot::{Key, Value};
 use super::token::Held;
@@ -28,12 +30,8 @@ pub(super) const WAYS: usize = 8;
 /// Slots for each entry of the capacity. At half load a bucket pair that is full is beyond expectation.
 const SLOTS_PER_ENTRY: usize = 2;
 
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct Bucket {
-    keys: [AtomicU64; WAYS],
-    values: [AtomicU64; WAYS],
-}
+/// Keys and values, in memory that may outlive the process.
+pub(super) type Bucket = StationBucket;
 
 /// A slot whose key was found in it, with the value it had then.
 #[derive(Clone, Copy, Debug)]
@@ -45,18 +43,23 @@ pub(super) struct Found<'a> {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    buckets: Box<[Bucket]>,
+    memory: StationMemory,
     hasher: Hasher,
 }
 
 impl Table {
-    pub(super) fn new(capacity: u32, seed: [u64; 2]) -> Self {
-        let count = (capacity as usize * SLOTS_PER_ENTRY).div_ceil(WAYS).max(2);
-        Table { buckets: (0..count).map(|_| Bucket::default()).collect(), hasher: Hasher::new(seed) }
+    /// An empty table in this memory, which is all zero.
+    pub(super) fn new(memory: StationMemory, seed: [u64; 2]) -> Self {
+        Table { memory, hasher: Hasher::new(seed) }
     }
 
+    #[inline]
     pub(super) fn buckets(&self) -> &[Bucket] {
-        &self.buckets
+        self.memory.buckets()
+    }
+
+    pub(super) fn memory(&self) -> &StationMemory {
+        &self.memory
     }
 
     /// Where a key is. Wait-free.
@@ -83,18 +86,37 @@ impl Table {
     /// Maps 32 random bits to a bucket, evenly and without a division.
     #[inline]
     fn bucket_at(&self, random: u64) -> &Bucket {
-        &self.buckets[((random * self.buckets.len() as u64) >> 32) as usize]
+        let buckets = self.buckets();
+        &buckets[((random * buckets.len() as u64) >> 32) as usize]
     }
 }
 
-impl Bucket {
+/// Buckets that a table of this capacity has.
+pub(super) fn buckets_for(capacity: u32) -> usize {
+    (capacity as usize * SLOTS_PER_ENTRY).div_ceil(WAYS).max(2)
+}
+
+/// What is done with a bucket.
+pub(super) trait Slots {
+    /// Where a key is.
+    fn get(&self, key: Key) -> Option<Found<'_>>;
+    /// The value of a slot if, all the while it was read, it was `key`'s.
+    fn read(&self, way: usize, key: Key) -> Option<Found<'_>>;
+    /// All that is in the bucket.
+    fn found(&self) -> impl Iterator<Item = (Key, Found<'_>)>;
+    /// Slots that have a key.
+    fn occupied(&self) -> usize;
+    /// Puts in a key that is in neither bucket; false if this one is full.
+    fn insert(&self, held: &Held<'_>, key: Key, value: Value) -> bool;
+}
+
+impl Slots for Bucket {
     #[inline]
     fn get(&self, key: Key) -> Option<Found<'_>> {
         let way = self.keys.iter().position(|k| k.load(Ordering::Relaxed) == key.0)?;
         self.read(way, key)
     }
 
-    /// The value of a slot if, all the while it was read, it was `key`'s.
     #[inline]
     fn read(&self, way: usize, key: Key) -> Option<Found<'_>> {
         let before = Value(self.values[way].load(Ordering::Acquire));
@@ -107,8 +129,7 @@ impl Bucket {
         })
     }
 
-    /// All that is in the bucket.
-    pub(super) fn found(&self) -> impl Iterator<Item = (Key, Found<'_>)> {
+    fn found(&self) -> impl Iterator<Item = (Key, Found<'_>)> {
         let occupied = self.keys.iter().map(|k| Key(k.load(Ordering::Relaxed))).enumerate();
         occupied
             .filter(|(_, key)| *key != Key::EMPTY)
@@ -175,9 +196,13 @@ mod tests {
 
     const KEY: Key = Key::new(1, 2);
 
+    fn table() -> Table {
+        Table::new(StationMemory::own(buckets_for(1)).unwrap(), [0, 0])
+    }
+
     #[test]
     fn halfway_through_erasing_the_station_is_gone_and_cannot_be_refreshed() {
-        let (table, token) = (Table::new(1, [0, 0]), Token::default());
+        let (table, token) = (table(), Token::default());
         assert!(table.insert(&token.hold(), KEY, Value::learned(7, 0)));
         let found = table.get(KEY).unwrap();
         // The first of the two stores of `erase`; the second is still to come.
@@ -188,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_was_found_before_a_slot_changed_hands_changes_nothing_after() {
-        let (table, token) = (Table::new(1, [0, 0]), Token::default());
+        let (table, token) = (table(), Token::default());
         let held = token.hold();
         assert!(table.insert(&held, KEY, Value::learned(7, 0)));
         let old = table.get(KEY).unwrap();

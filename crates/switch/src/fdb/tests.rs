@@ -13,7 +13,51 @@ const ANNA: u64 = 0x0200_0000_000a;
 const BERT: u64 = 0x0200_0000_000b;
 
 fn small() -> Fdb {
-    Fdb::new(LIMITS, SEED)
+    fdb_of(LIMITS, SEED)
+}
+
+/// The entries that a next process finds in the table's memory.
+fn left_by(fdb: &Fdb) -> Vec<Entry> {
+    let words = |bucket: &Bucket| {
+        let load = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
+        bucket.keys.iter().map(load).zip(bucket.values.iter().map(load)).collect::<Vec<_>>()
+    };
+    let slots = fdb.table.buckets().iter().flat_map(words).filter(|(key, _)| *key != 0).collect();
+    left_entries(&LeftStations { began_s: 0, slots }).collect()
+}
+
+#[test]
+fn a_killed_process_leaves_its_stations_as_they_were_at_that_moment() {
+    let fdb = small();
+    fdb.learn(1, ANNA, 1, 10);
+    fdb.add_static(1, BERT, 2, 10).unwrap();
+    fdb.learn(1, ANNA, 3, 11);
+    let mut left = left_by(&fdb);
+    left.sort_unstable_by_key(|entry| entry.mac);
+    let entry = |mac, port, is_static, seen_s| Entry { vid: 1, mac, port, is_static, seen_s };
+    assert_eq!(left, [entry(ANNA, 3, false, 11), entry(BERT, 2, true, 10)]);
+}
+
+#[test]
+fn a_station_heard_since_the_takeover_is_not_put_back() {
+    let fdb = small();
+    fdb.learn(1, ANNA, 3, 11);
+    assert_eq!(fdb.take_up(1, ANNA, 1, 10), Learned::Known);
+    assert_eq!(fdb.lookup(1, ANNA, 11), Some(3));
+    assert_eq!(fdb.take_up(1, BERT, 1, 10), Learned::New);
+    assert_eq!(fdb.take_up(1, 0x0100_5e00_0001, 1, 10), Learned::Multicast);
+}
+
+proptest! {
+    /// A killed process may leave anything only where somebody else wrote; it must not matter.
+    #[test]
+    fn any_words_are_read_as_stations_or_not_at_all(slots in prop::collection::vec(any::<(u64, u64)>(), 0..64)) {
+        let fdb = small();
+        for entry in left_entries(&LeftStations { began_s: 0, slots }) {
+            fdb.take_up(entry.vid, entry.mac, entry.port, entry.seen_s);
+        }
+        prop_assert!(fdb.len() <= LIMITS.total);
+    }
 }
 
 /// The table as one would write it in twenty lines: a map, and counting by looking at everything.
@@ -162,7 +206,7 @@ proptest! {
         start in prop_oneof![Just(0u32), Just(u32::MAX - 1000)],
         ops in proptest::collection::vec(ops(), 1..150),
     ) {
-        let fdb = Fdb::new(LIMITS, seed);
+        let fdb = fdb_of(LIMITS, seed);
         let mut oracle = Oracle { entries: HashMap::new(), limits: LIMITS };
         let mut now_s = start;
         for op in ops {
@@ -233,7 +277,7 @@ fn a_static_entry_neither_moves_nor_ages_nor_falls_to_a_flush_of_learned_ones() 
 
 #[test]
 fn a_flood_of_stations_costs_the_flooding_port_only() {
-    let fdb = Fdb::new(Limits { total: 1000, per_port: 100, ageing_s: 300 }, SEED);
+    let fdb = fdb_of(Limits { total: 1000, per_port: 100, ageing_s: 300 }, SEED);
     let refused = (0..10_000).filter(|n| fdb.learn(1, ANNA + (n << 8), 1, 0) == Learned::LimitPort).count();
     assert_eq!((refused, fdb.census.learned_on(1)), (9900, 100));
     assert_eq!(fdb.learn(1, BERT, 2, 0), Learned::New);
@@ -243,7 +287,7 @@ fn a_flood_of_stations_costs_the_flooding_port_only() {
 
 #[test]
 fn a_full_table_refuses_to_learn_but_takes_a_static_entry() {
-    let fdb = Fdb::new(Limits { total: 10, per_port: 10, ageing_s: 300 }, SEED);
+    let fdb = fdb_of(Limits { total: 10, per_port: 10, ageing_s: 300 }, SEED);
     (0..10).for_each(|n| assert_eq!(fdb.learn(1, ANNA + (n << 8), 1, 0), Learned::New));
     assert_eq!(fdb.learn(1, BERT, 2, 0), Learned::LimitTotal);
     assert_eq!(fdb.add_static(1, BERT, 2, 0), Ok(None));
@@ -283,14 +327,14 @@ fn limits_above_what_the_table_was_made_for_are_refused_with_both_numbers() {
 fn a_table_at_its_limit_has_room_for_everyone_whatever_the_seed() {
     let limits = Limits { total: 4096, per_port: u32::MAX, ageing_s: 300 };
     for seed in 0..32 {
-        let fdb = Fdb::new(limits, [seed, !seed]);
+        let fdb = fdb_of(limits, [seed, !seed]);
         assert!((0..4096).all(|n| fdb.learn(1, ANNA + n, 1, 0) == Learned::New), "seed {seed}");
     }
 }
 
 #[test]
 fn when_both_buckets_are_full_the_station_is_not_learned_and_nothing_breaks() {
-    let fdb = Fdb::new(Limits { total: 1, per_port: 100, ageing_s: 300 }, SEED);
+    let fdb = fdb_of(Limits { total: 1, per_port: 100, ageing_s: 300 }, SEED);
     // Limits beyond the capacity, as no caller can set them: the table has 16 slots, two buckets.
     fdb.total.store(100, Relaxed);
     let learned: Vec<_> = (0..200).map(|n| fdb.learn(1, ANNA + (n << 8), 1, 0)).collect();

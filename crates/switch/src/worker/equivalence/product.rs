@@ -23,7 +23,7 @@ use super::oracle::{Copies, Port};
 use super::world;
 use crate::attention::Attention;
 use crate::counters::WorkerCell;
-use crate::fdb::{Fdb, Flush, Limits};
+use crate::fdb::{Flush, Limits, fdb_of};
 use crate::flood::FloodLimit;
 use crate::publication::Publication;
 use crate::rules::RuleSet;
@@ -85,7 +85,7 @@ impl Product {
         let shared = Arc::new(Shared {
             topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
             layouts: Arc::default(),
-            fdb: Fdb::new(limits, [1, 2]).telling(Arc::clone(datapath.generations())),
+            fdb: fdb_of(limits, [1, 2]).telling(Arc::clone(datapath.generations())),
             generations: Arc::clone(datapath.generations()),
             flood: FloodLimit::new(0, 0),
             workers: [WorkerCell::default()].into(),
