@@ -223,12 +223,34 @@ pub struct PortCounters {
     pub drops: Drops,
 }
 
+impl PortCounters {
+    /// Packets that no port reaches: 22 years at 100 million a second.
+    const MAX_PACKETS: u64 = 1 << 56;
+    /// Bytes that no port reaches: 11 years at 100 Gb/s.
+    const MAX_BYTES: u64 = 1 << 62;
+
+    /// Whether traffic can have made them. Sums of such counters do not overflow for a long time.
+    pub fn is_plausible(&self) -> bool {
+        let packets = [
+            self.rx_packets,
+            self.tx_packets,
+            self.forwarded_packets,
+            self.flooded_packets,
+            self.not_learned_packets,
+            self.completed_checksums,
+            self.offloaded_packets,
+        ];
+        packets.iter().chain(&self.drops.0).all(|packets| *packets < Self::MAX_PACKETS)
+            && [self.rx_bytes, self.tx_bytes].iter().all(|bytes| *bytes < Self::MAX_BYTES)
+    }
+}
+
 impl AddAssign for PortCounters {
     fn add_assign(&mut self, other: PortCounters) {
         self.rx_packets += other.rx_packets;
-        self.rx_bytes += other.rx_bytes;
+        self.rx_bytes = self.rx_bytes.saturating_add(other.rx_bytes);
         self.tx_packets += other.tx_packets;
-        self.tx_bytes += other.tx_bytes;
+        self.tx_bytes = self.tx_bytes.saturating_add(other.tx_bytes);
         self.forwarded_packets += other.forwarded_packets;
         self.flooded_packets += other.flooded_packets;
         self.not_learned_packets += other.not_learned_packets;

@@ -29,6 +29,7 @@ pub mod pool;
 pub mod port;
 pub mod rule;
 pub mod rxq;
+pub mod saved;
 pub mod stats;
 pub mod switch_control;
 pub mod vlan;
