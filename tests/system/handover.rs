@@ -1,6 +1,7 @@
 //! From one daemon to the next: what goes on without one, and what the next takes over.
 
 mod identity;
+mod refused;
 mod stations;
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_port_whose_netdev_went_meanwhile_waits_for_it", missing_netdev);
     suite.on_forebay("a_port_whose_netdev_was_replaced_meanwhile_gets_nothing_by_old_flows", replaced_netdev);
     identity::register(suite);
+    refused::register(suite);
     stations::register(suite);
 }
 

@@ -28,7 +28,6 @@ mod show;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use forebay_control::config::{Config, PoolConfig, Settings};
@@ -51,11 +50,12 @@ use crate::shared::Shared;
 
 pub(crate) use fdb::list_stations;
 pub(crate) use flow_list::settle_flows;
-pub(crate) use handover::Saved;
+pub(crate) use handover::{Left, read_saved};
 pub(crate) use housekeeper::Housekeeper;
 pub(crate) use workers::{WorkerHandle, hand_out};
 
 use follow::PutOff;
+use handover::Saver;
 use hints::LayoutBook;
 use port::{Port, Retired, Ring};
 use rules::Rules;
@@ -104,8 +104,8 @@ pub(crate) struct Control {
     publication: Publication,
     /// Clients may give programs to load.
     allows_programs: bool,
-    /// The file for whoever takes over.
-    saved_in: Option<PathBuf>,
+    /// Writes what the next process takes over.
+    saver: Option<Saver>,
     /// What is attached stays when the process ends.
     left: bool,
     rules: Rules,
@@ -151,7 +151,7 @@ impl Control {
             redirects_to_peers: config.flows.redirect_peer,
             publication,
             allows_programs: config.api.allow_programs,
-            saved_in: None,
+            saver: None,
             left: false,
             rules: Rules::new(datapath.class_table()?),
             put_off: PutOff::default(),

@@ -20,6 +20,7 @@ mod generation;
 mod layouts;
 pub mod memory;
 mod output;
+pub mod private_file;
 mod publication;
 mod rules;
 mod settled;

@@ -186,7 +186,7 @@ impl MemorySwitch {
         let seed = [options.seed, options.seed ^ u64::MAX];
         let limits =
             Limits { total: options.max_stations, per_port: options.max_stations, ageing_s: u32::MAX };
-        let stations = StationMemory::own(Fdb::buckets_for(options.max_stations))?;
+        let stations = StationMemory::own(Fdb::buckets_for(limits))?;
         let shared = Arc::new(Shared {
             topology: Arc::new(ArcSwap::default()),
             layouts: Arc::default(),

@@ -32,7 +32,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::SwitchError;
 use crate::attention::Attention;
 use crate::collector;
-use crate::control::{self, Control, Flows, Housekeeper, Saved, WorkerHandle};
+use crate::control::{self, Control, Flows, Housekeeper, Left, WorkerHandle, read_saved};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flood::FloodLimit;
@@ -73,8 +73,11 @@ impl Switch {
         netns: PrivateNetns,
         handover: Option<Handover>,
     ) -> Result<Self, SwitchError> {
-        let saved = handover.as_ref().and_then(|handover| Saved::read(&handover.saved_in));
-        if let (None, Some(handover)) = (&saved, &handover) {
+        let mut left = Left {
+            saved: handover.as_ref().and_then(|handover| read_saved(&handover.saved_in)),
+            ..Left::default()
+        };
+        if let (None, Some(handover)) = (&left.saved, &handover) {
             handover.pins.clear();
         }
         let frames = NonZeroU32::new(config.pool.frames).ok_or(SwitchError::Setting {
@@ -99,7 +102,7 @@ impl Switch {
         })?;
         let refill = |high| control::refill(&config.pool, high);
         let (generation, supplied) = Generation::new(0, stock, pairs, &datapath, queues, refill)?;
-        let left = handover.as_ref().and_then(|handover| left_stations(&handover.pins));
+        left.stations = handover.as_ref().and_then(|handover| left_stations(&handover.pins));
         let shared = Arc::new(shared(config, queues, &datapath, handover.as_ref())?);
         let bell = Arc::new(Attention::new()?);
         let (producers, offers) =
@@ -117,7 +120,7 @@ impl Switch {
         let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
         let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
         if let Some(Handover { saved_in, .. }) = handover {
-            control.take_over(saved_in, saved, left);
+            control.take_over(saved_in, left);
         }
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
@@ -125,11 +128,14 @@ impl Switch {
         Ok(Self { control, shared: kept, book: kept_book, housekeeper })
     }
 
-    /// Has something changed that whoever takes over must know.
+    /// Has something changed that the next daemon must know. When this returns, it is written; other requests do not wait
+    /// for that.
     fn and_save<T>(&self, change: impl FnOnce(&mut Control) -> T) -> T {
         let mut control = self.control();
         let changed = change(&mut control);
-        control.save();
+        let ticket = control.save();
+        drop(control);
+        ticket.wait();
         changed
     }
 
@@ -258,15 +264,15 @@ impl SwitchControl for Switch {
     }
 
     fn fdb_add(&self, request: FdbAdd) -> Result<FdbEntry, ApiError> {
-        self.and_save(|control| control.fdb_add(&request))
+        self.control().fdb_add(&request)
     }
 
     fn fdb_del(&self, request: FdbDel) -> Result<FdbEntry, ApiError> {
-        self.and_save(|control| control.fdb_del(&request))
+        self.control().fdb_del(&request)
     }
 
     fn fdb_flush(&self, request: FdbFlush) -> Result<FdbFlushReply, ApiError> {
-        self.and_save(|control| control.fdb_flush(&request))
+        self.control().fdb_flush(&request)
     }
 
     fn rule_list(&self) -> Vec<RuleShow> {
@@ -378,7 +384,8 @@ impl SwitchControl for Switch {
     }
 
     fn leave(&self) {
-        self.control().leave();
+        let ticket = self.control().leave();
+        ticket.wait();
     }
 
     fn shutdown(&self) {

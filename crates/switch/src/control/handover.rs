@@ -1,106 +1,78 @@
 //! Handing a switch over from one process to the next: what is saved, and how it is taken up again.
 //!
-//! The kernel goes on following flows while there is no daemon, because programs, links and tables are pinned. What the
-//! next daemon needs besides is in a file: ports with their ids and counters, rules, stations. It is written when
-//! something was asked for, and once a second; so a killed daemon loses at most a second of what it counted itself. What
-//! the kernel counted by flows is never lost.
+//! The kernel goes on following flows while there is no daemon, because programs, links and tables are pinned, the table of
+//! stations among them. What the next daemon needs besides is in a file: ports with their ids and counters, and rules.
+//! Requests write what they change, counters are written once a second; so a killed daemon loses at most a second of
+//! what it counted itself. What the kernel counted by flows is never lost.
 //!
 //! The rule it keeps: a flow goes on only if all it relied upon is as it was. A port whose netdev is another, or has another
 //! MTU, has another generation afterwards; so has the switch if there are rules.
 
 mod ports;
+mod saver;
 mod stations;
 
-use std::fs;
-use std::io;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_control::hints::HintsSet;
-use forebay_control::pool::PoolPortSet;
-use forebay_control::port::PortSpec;
-use forebay_control::rule::RuleAdd;
 use forebay_control::rxq::RxqSet;
+use forebay_control::saved::file::Told;
+use forebay_control::saved::fit::{Fitted, FittedPort};
+use forebay_control::saved::{Asked, SavedPort, SavedState, Seen};
 use forebay_control::{PortCounters, PortId};
 use forebay_kernel::{LeftStations, Pins};
-use serde::{Deserialize, Serialize};
 
 use super::Control;
-use super::port::Port;
+use super::port::{Counted, Port};
+use crate::flows::Mark;
 use crate::topology::PortEntry;
 
-/// Counts up when the file says something else than before.
-const FORMAT: u32 = 1;
+pub(super) use saver::{Saver, Ticket};
 
-/// What one process leaves to the next.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Saved {
-    format: u32,
-    next_port: u32,
-    pub(super) ports: Vec<SavedPort>,
-    pub(super) next_rule: u64,
-    pub(super) rules: Vec<(u64, RuleAdd)>,
-    /// Of ports that are deleted.
-    retired: PortCounters,
+/// What flows from and to a port rely upon.
+fn seen(entry: &PortEntry) -> Option<Seen> {
+    let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
+    Some(Seen { ifindex: entry.output?.ifindex().0, mtu, is_xdp, takes_frames, peer })
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct SavedPort {
-    pub(super) id: PortId,
-    pub(super) spec: PortSpec,
-    seen: Option<Seen>,
-    counters: PortCounters,
-    #[serde(default)]
-    asked: Asked,
+/// What an earlier process left.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Ports and rules.
+    pub(crate) saved: Option<SavedState>,
+    /// Stations, if they could be read.
+    pub(crate) stations: Option<LeftStations>,
 }
 
-/// What was asked for a port besides its specification.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Asked {
-    pool: PoolPortSet,
-    rxq: RxqSet,
-    hints: HintsSet,
-}
-
-/// What flows from and to a port relied upon, besides what its specification says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
-    ifindex: u32,
-    mtu: u32,
-    is_xdp: bool,
-    takes_frames: bool,
-    peer: Option<u64>,
-}
-
-impl Seen {
-    fn of(entry: &PortEntry) -> Option<Self> {
-        let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
-        Some(Self { ifindex: entry.output?.ifindex().0, mtu, is_xdp, takes_frames, peer })
-    }
-}
-
-impl Saved {
-    /// What is in the file, if it is one that this version wrote.
-    pub(crate) fn read(path: &Path) -> Option<Self> {
-        let saved: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        (saved.format == FORMAT).then_some(saved)
-    }
-
-    /// In one step: whoever reads finds the old or the new one.
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
-        fs::write(&beside, serde_json::to_vec(self)?)?;
-        fs::rename(beside, path)
-    }
+/// What is in the file, if it can be taken up.
+pub(crate) fn read_saved(path: &Path) -> Option<SavedState> {
+    saver::read(path)
 }
 
 impl Control {
-    /// Saves all that another process needs to go on, if one is to.
-    pub(crate) fn save(&mut self) {
-        let Some(path) = self.saved_in.clone() else { return };
-        if self.datapath.pins().is_some_and(Pins::is_closed) {
-            return;
+    /// Saves what was asked for and what netdevs are like, if another process is to go on with it. It makes no system call
+    /// and walks no flows; the ticket tells when all is written.
+    pub(crate) fn save(&mut self) -> Ticket {
+        let Some(last) = self.saver.as_ref().filter(|_| self.leaves()).map(Saver::state) else {
+            return Ticket::NOTHING;
+        };
+        let counters = last.counters.iter().filter(|(id, _)| self.ports.contains_key(id));
+        let counters = counters.map(|(id, counters)| (*id, *counters)).collect();
+        let next = SavedState { counters, ..self.asked_state() };
+        self.hand_over(next, Vec::new())
+    }
+
+    /// Whether another process may still take up what this one saves.
+    fn leaves(&self) -> bool {
+        !self.left && !self.datapath.pins().is_some_and(Pins::is_closed)
+    }
+
+    /// Saves all, with what was counted. Called once a second.
+    pub(crate) fn save_counted(&mut self) -> Ticket {
+        if self.saver.is_none() || !self.leaves() {
+            return Ticket::NOTHING;
         }
         let now = self.now();
         let (marks, carried) = {
@@ -108,74 +80,81 @@ impl Control {
             book.settle_all(now);
             (book.marks(), self.ports.keys().map(|id| (*id, book.counters(*id))).collect::<Vec<_>>())
         };
-        let saved = Saved {
-            format: FORMAT,
+        let counters =
+            carried.into_iter().map(|(id, carried)| (id, self.counted_so_far(id, carried))).collect();
+        let next = SavedState { counters, ..self.asked_state() };
+        self.hand_over(next, marks)
+    }
+
+    fn hand_over(&mut self, next: SavedState, marks: Vec<Mark>) -> Ticket {
+        self.saver.as_mut().map_or(Ticket::NOTHING, |saver| saver.save(next, marks))
+    }
+
+    /// All but the ports' counters.
+    fn asked_state(&self) -> SavedState {
+        SavedState {
             next_port: self.next_id,
-            ports: carried.iter().map(|(id, carried)| self.saved_port(*id, *carried)).collect(),
             next_rule: self.rules.next_id(),
-            rules: self.rules.asked(),
             retired: self.retired.counters(),
-        };
-        match saved.write(&path) {
-            Ok(()) => self.flow_book().note_settled(&marks),
-            Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "what another daemon needs could not be saved");
-            }
+            ports: self.ports.iter().map(|(id, port)| (*id, self.saved_port(port))).collect(),
+            counters: BTreeMap::new(),
+            rules: self.rules.asked(),
         }
     }
 
-    fn saved_port(&self, id: PortId, carried: PortCounters) -> SavedPort {
-        let port = &self.ports[&id];
-        let counted = super::port::Counted { carried, ..self.counted(port) };
+    fn saved_port(&self, port: &Port) -> SavedPort {
         let asked = Asked {
             pool: port.share.asked(self.frame_bytes()),
             rxq: port.rxq.asked(self.rxq),
             hints: port.hints.hints().asked(),
         };
-        let (spec, seen) = (port.spec.clone(), Seen::of(&port.entry()));
-        SavedPort { id, spec, seen, counters: counted.counters(), asked }
+        SavedPort { spec: port.spec.clone(), seen: seen(&port.entry()), asked }
     }
 
-    /// From now on saves in this file, and takes up what was saved there. Flows go on if the tables could be adopted;
+    fn counted_so_far(&self, id: PortId, carried: PortCounters) -> PortCounters {
+        Counted { carried, ..self.counted(&self.ports[&id]) }.counters()
+    }
+
+    /// From now on saves in this file, and takes up what was left. Flows go on if the tables could be adopted;
     /// otherwise they are decided anew.
-    pub(crate) fn take_over(
-        &mut self,
-        saved_in: PathBuf,
-        saved: Option<Saved>,
-        stations: Option<LeftStations>,
-    ) {
-        self.saved_in = Some(saved_in);
-        let left = self.datapath.find_left_links();
-        if let Some(saved) = saved {
-            self.adopt(saved, &left, &stations.unwrap_or_default());
+    pub(crate) fn take_over(&mut self, saved_in: PathBuf, left: Left) {
+        let links = self.datapath.find_left_links();
+        if let Some(saved) = left.saved {
+            let mut told = Told::default();
+            let fitted = saved.fit(self.max_ports, &mut told);
+            told.sentences().for_each(|sentence| tracing::warn!("in the saved state: {sentence}"));
+            self.adopt(fitted, &links, &left.stations.unwrap_or_default());
         }
         if let Err(error) = self.shared.fdb.publish() {
             tracing::warn!(%error, "the next daemon will learn stations anew");
         }
         // No port of this daemon has what is left.
         self.datapath.release_left_links();
-        self.save();
+        match Saver::start(saved_in, Arc::clone(&self.flows)) {
+            Ok(saver) => self.saver = Some(saver),
+            Err(error) => tracing::error!(%error, "nothing can be left to another daemon"),
+        }
+        self.save_counted().wait();
     }
 
-    fn adopt(&mut self, saved: Saved, left: &[(u16, u32)], stations: &LeftStations) {
+    fn adopt(&mut self, saved: Fitted, links: &[(u16, u32)], stations: &LeftStations) {
         let (now, now_s) = (self.now(), self.shared.now_s());
         self.flow_book().adopt(now);
-        self.next_id = saved.next_port % self.max_ports;
+        self.next_id = saved.next_port;
         self.retired.base = saved.retired;
         // Until all is as it was, nothing counts as changed.
         self.publication.set_adopting(true);
-        let ports = saved.ports.iter().map(|port| (port.id, port.spec.clone())).collect();
-        self.adopt_ports(ports, left);
-        self.adopt_stations(stations, now_s);
+        self.adopt_ports(&saved.ports, links);
+        self.adopt_stations(stations, &saved.ports, now_s);
         self.learn_from_flows(saved.rules.is_empty(), now_s);
         for port in &saved.ports {
             if let Some(adopted) = self.ports.get_mut(&port.id) {
                 adopted.base = port.counters;
             }
         }
-        for SavedPort { id, spec, asked, .. } in &saved.ports {
+        for FittedPort { id, port, .. } in &saved.ports {
             if self.ports.contains_key(id) {
-                self.ask_again(spec.port_name(), asked);
+                self.ask_again(port.spec.port_name(), &port.asked);
             }
         }
         self.publication.set_adopting(false);
@@ -205,26 +184,27 @@ impl Control {
     }
 
     /// Counts up the generations of ports that are not what flows relied upon.
-    fn change_what_is_other(&self, saved: &[SavedPort]) {
+    fn change_what_is_other(&self, saved: &[FittedPort]) {
         let generations = &self.shared.generations;
         for port in saved {
-            let now = self.ports.get(&port.id).map(Port::entry).and_then(|entry| Seen::of(&entry));
-            if now.is_none() || now != port.seen {
+            let now = self.ports.get(&port.id).map(Port::entry).and_then(|entry| seen(&entry));
+            if now.is_none() || now != port.port.seen || port.id != port.was {
                 generations.set_port(port.id.0, generations.of_port(port.id.0) + 1);
             }
         }
     }
 
-    /// The process ends, and what it has attached stays.
-    pub(crate) fn leave(&mut self) {
-        self.save();
+    /// The process ends, and what it has attached stays. Nothing is saved after this.
+    pub(crate) fn leave(&mut self) -> Ticket {
+        let ticket = self.save_counted();
         self.left = true;
+        ticket
     }
 
     /// Nobody is to go on with what is here.
     pub(super) fn forget_saved(&mut self) {
-        if let Some(path) = self.saved_in.take() {
-            let _ = fs::remove_file(path);
+        if let Some(saver) = self.saver.take() {
+            saver.forget();
         }
         if let Some(pins) = self.datapath.pins() {
             pins.close();

@@ -88,7 +88,7 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpM
             changed |= control.follow_outputs(xdp_monitor.changed());
         }
         if changed && saves.change(now()) || saves.is_due(now()) {
-            control.save();
+            let _ = control.save();
         }
         control.audit();
         control.sort_into_lanes(now());
@@ -157,6 +157,6 @@ impl Control {
         if self.look_again() {
             self.publish();
         }
-        self.save();
+        let _ = self.save_counted();
     }
 }

@@ -55,7 +55,7 @@ impl Rules {
     }
 
     /// As they were asked for, with their ids.
-    pub(super) fn asked(&self) -> Vec<(u64, RuleAdd)> {
+    pub(super) fn asked(&self) -> BTreeMap<u64, RuleAdd> {
         self.rules.iter().map(|(id, rule)| (*id, rule.asked.clone())).collect()
     }
 

@@ -2,6 +2,8 @@
 
 mod adopted;
 
+pub(crate) use adopted::Mark;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

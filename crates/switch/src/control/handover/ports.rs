@@ -5,8 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use forebay_control::port::{PortAddRefused, PortSpec};
 use forebay_control::PortId;
+use forebay_control::port::{PortAddRefused, PortSpec};
+use forebay_control::saved::fit::FittedPort;
 use forebay_kernel::netlink::Link;
 
 use crate::control::Control;
@@ -14,17 +15,19 @@ use crate::control::attach;
 use crate::control::plan::no_such_netdev;
 
 impl Control {
-    /// Makes ports again that an earlier process had, under the same ids; those whose netdev is not there wait for it.
+    /// Makes ports again that an earlier process had; those whose netdev is not there wait for it.
     /// `left` has the port and the netdev's index of each link that is left.
-    pub(super) fn adopt_ports(&mut self, ports: Vec<(PortId, PortSpec)>, left: &[(u16, u32)]) {
+    pub(super) fn adopt_ports(&mut self, ports: &[FittedPort], left: &[(u16, u32)]) {
         let found = self.find_netdevs(true).map(|found| found.by_name).unwrap_or_default();
         let netdevs: Vec<Link> = found.into_values().collect();
-        let netdevs = assign(&ports, left, &netdevs);
+        let named: Vec<_> = ports.iter().map(|port| (port.was, &port.port.spec)).collect();
+        let netdevs = assign(&named, left, &netdevs);
         let taken: HashSet<u32> = netdevs.values().map(|netdev| netdev.ifindex).collect();
         self.datapath.forget_near_ports_but(|ifindex| taken.contains(&ifindex));
         let mut plans = Vec::new();
-        for (id, spec) in ports {
-            let netdev = netdevs.get(&id).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
+        for FittedPort { id, was, port, .. } in ports {
+            let (id, spec) = (*id, port.spec.clone());
+            let netdev = netdevs.get(was).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
             // Our own program may sit on the netdev still.
             let fitted = netdev.and_then(|netdev| {
                 attach::fit_again(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
@@ -39,9 +42,9 @@ impl Control {
     }
 }
 
-/// The netdev of each port that has one.
+/// The netdev of each port that has one, by the ids that ports had.
 fn assign<'a>(
-    ports: &[(PortId, PortSpec)],
+    ports: &[(PortId, &PortSpec)],
     left: &[(u16, u32)],
     netdevs: &'a [Link],
 ) -> HashMap<PortId, &'a Link> {
@@ -75,6 +78,7 @@ mod tests {
 
     fn assigned(ports: &[(u16, &str)], left: &[(u16, u32)], netdevs: &[Link]) -> Vec<(u16, u32)> {
         let ports: Vec<_> = ports.iter().map(|(id, name)| (PortId(*id), PortSpec::new(*name))).collect();
+        let ports: Vec<_> = ports.iter().map(|(id, spec)| (*id, spec)).collect();
         let mut assigned: Vec<_> =
             assign(&ports, left, netdevs).into_iter().map(|(id, netdev)| (id.0, netdev.ifindex)).collect();
         assigned.sort_unstable();

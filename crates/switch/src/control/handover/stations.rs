@@ -3,7 +3,10 @@
 //! They are in a table of their own that outlives the daemon, as they were at its last moment. Flows tell of stations
 //! where that table cannot be taken up.
 
+use std::collections::HashMap;
+
 use forebay_control::PortId;
+use forebay_control::saved::fit::FittedPort;
 use forebay_kernel::{FlowAction, LeftStations};
 
 use crate::control::Control;
@@ -12,17 +15,18 @@ use crate::switch::machine_now_s;
 
 impl Control {
     /// Takes up stations that were left, as far as their ports are there and the limits let them in.
-    pub(super) fn adopt_stations(&self, left: &LeftStations, now_s: u32) {
+    pub(super) fn adopt_stations(&self, left: &LeftStations, ports: &[FittedPort], now_s: u32) {
+        let ids: HashMap<u16, PortId> = ports.iter().map(|port| (port.was.0, port.id)).collect();
         let left_now_s = machine_now_s().saturating_sub(left.began_s);
         let (mut adopted, mut without_port, mut refused) = (0u64, 0u64, 0u64);
         for entry in left_entries(left) {
             let silent_s = left_now_s.saturating_sub(entry.seen_s.into());
-            if !self.ports.contains_key(&PortId(entry.port)) {
-                without_port += 1;
-            } else if self.adopt_station(&entry, silent_s, now_s) {
-                adopted += 1;
-            } else {
-                refused += 1;
+            match ids.get(&entry.port).filter(|id| self.ports.contains_key(id)) {
+                None => without_port += 1,
+                Some(id) if self.adopt_station(&Entry { port: id.0, ..entry }, silent_s, now_s) => {
+                    adopted += 1
+                }
+                Some(_) => refused += 1,
             }
         }
         if without_port + refused > 0 {

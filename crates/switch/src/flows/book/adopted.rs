@@ -1,11 +1,21 @@
 //! The book of a table that an earlier process wrote, and what is noted for the next one.
 
 use forebay_control::DropReason;
-use forebay_kernel::{AdoptedFlow, FlowAction, FlowCount, FlowNote, FlowNumber};
+use forebay_kernel::{AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNote, FlowNumber};
 use forebay_policy::Nanos;
 
 use super::{Entry, FlowBook};
 use crate::worker::Offer;
+
+/// How far a flow's counters have become its ports'.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    number: FlowNumber,
+    /// With the next one: whose place it was.
+    key: FlowKey,
+    installed: Nanos,
+    settled: FlowCount,
+}
 
 impl FlowBook {
     /// Takes up the flows that an earlier process left.
@@ -33,19 +43,25 @@ impl FlowBook {
     }
 
     /// How far each flow's counters have become its ports'.
-    pub(crate) fn marks(&self) -> Vec<(FlowNumber, FlowCount)> {
-        self.entries.iter().chain(&self.leaving).map(|(number, entry)| (*number, entry.settled)).collect()
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        let flows = self.entries.iter().chain(&self.leaving);
+        let mark = |(number, entry): (&FlowNumber, &Entry)| {
+            let Entry { installed, settled, .. } = *entry;
+            Mark { number: *number, key: entry.offer.key, installed, settled }
+        };
+        flows.map(mark).collect()
     }
 
-    /// Notes that what is marked has been saved.
-    pub(crate) fn note_settled(&self, marks: &[(FlowNumber, FlowCount)]) {
-        for (number, count) in marks.iter().filter(|(number, _)| self.holds(number)) {
-            self.table.note_settled(*number, *count);
+    /// Notes that what is marked has been saved. A flow may have got another's place meanwhile.
+    pub(crate) fn note_settled(&self, marks: &[Mark]) {
+        for mark in marks.iter().filter(|mark| self.is_of(mark)) {
+            self.table.note_settled(mark.number, mark.settled);
         }
     }
 
-    fn holds(&self, number: &FlowNumber) -> bool {
-        self.entries.contains_key(number) || self.leaving.contains_key(number)
+    fn is_of(&self, mark: &Mark) -> bool {
+        let entry = self.entries.get(&mark.number).or_else(|| self.leaving.get(&mark.number));
+        entry.is_some_and(|entry| (entry.offer.key, entry.installed) == (mark.key, mark.installed))
     }
 }
 
