@@ -104,7 +104,7 @@ fn start_and_serve(
 ) -> Result<(), DaemonError> {
     let _inside = runtime.enter();
     let mut signals = Signals::new()?;
-    leaving.ask_for(config.switch.socket.as_ref())?;
+    leaving.ask_for(config.switch.socket.as_ref());
     let socket: &Path = config.switch.socket.as_ref();
     let access = Access { group: &config.api.group, mode: config.api.mode_bits() };
     let (owned, listener) = OwnedSocket::bind(socket, access)?;

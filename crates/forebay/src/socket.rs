@@ -3,6 +3,8 @@
 //! A lock file beside the socket says who serves it. The kernel frees the lock when the daemon dies, however it dies,
 //! so a socket whose lock is free is stale and is replaced; nobody has to be asked whether they are still there.
 
+mod holder;
+
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
@@ -12,6 +14,8 @@ use std::path::{Path, PathBuf};
 use nix::unistd::Group;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+pub(crate) use holder::Holder;
 
 /// Who may connect.
 #[derive(Debug, Clone, Copy)]
@@ -58,21 +62,6 @@ impl OwnedSocket {
         remove_stale(path)?;
         let listener = bind_for(path, access)?;
         Ok((OwnedSocket { path: path.to_owned(), _lock: lock }, listener))
-    }
-}
-
-impl OwnedSocket {
-    /// The process that serves the socket at this path, if there is one.
-    pub(crate) fn owner(socket: &Path) -> Option<i32> {
-        let mut lock = File::options().read(true).write(true).open(beside(socket, ".lock")).ok()?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                lock.read_to_string(&mut text).ok()?;
-                text.trim().parse().ok()
-            }
-            _ => None,
-        }
     }
 }
 

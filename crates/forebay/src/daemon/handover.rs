@@ -1,19 +1,20 @@
 //! From one daemon to the next.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_control::Config;
 use forebay_kernel::{DatapathError, Pins};
 use forebay_switch::Handover;
-use rustix::process::{Pid, Signal, kill_process};
+use forebay_switch::private_file;
 
 use crate::cli::RunArgs;
-use crate::socket::{OwnedSocket, SocketError};
+use crate::socket::Holder;
 
 /// How long a daemon that was asked to leave may take.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Longest configuration that is read back.
+const MAX_APPLIED_BYTES: u64 = 256 << 20;
 
 /// What a daemon leaves to the next, and whether it is to.
 #[derive(Debug, Clone)]
@@ -56,23 +57,31 @@ impl Leaving {
         self.is_wanted
     }
 
-    /// Asks the daemon at the socket to leave, and waits until it has.
-    pub(super) fn ask_for(&self, socket: &Path) -> Result<(), SocketError> {
-        let Some(pid) = OwnedSocket::owner(socket).filter(|_| self.is_wanted).and_then(Pid::from_raw) else {
-            return Ok(());
-        };
-        tracing::info!(pid = pid.as_raw_nonzero(), "asking the running daemon to leave");
-        let asked = Instant::now();
-        let _ = kill_process(pid, Signal::USR1);
-        while OwnedSocket::owner(socket).is_some() && asked.elapsed() < LEAVE_TIMEOUT {
-            std::thread::sleep(LOOK_AGAIN);
+    /// Asks the daemon at the socket to leave, and waits until it has. A process that does not hold the socket's lock, or
+    /// would not understand, is left alone.
+    pub(super) fn ask_for(&self, socket: &Path) {
+        if !self.is_wanted {
+            return;
         }
-        Ok(())
+        match Holder::find(socket) {
+            Ok(Some(holder)) => {
+                tracing::info!(pid = holder.pid(), "asking the running daemon to leave");
+                holder.ask_to_leave(LEAVE_TIMEOUT);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the process that holds the socket is not asked to leave"),
+        }
     }
 
     /// What the configuration file asked for when the last daemon read it, if there is something to take up.
     pub(super) fn applied(&self) -> Option<Config> {
-        serde_json::from_slice(&std::fs::read(&self.applied_in).ok()?).ok()
+        let path = self.applied_in.display();
+        let read = private_file::read(&self.applied_in, MAX_APPLIED_BYTES)
+            .and_then(|bytes| bytes.map(|bytes| Ok(serde_json::from_slice(&bytes)?)).transpose());
+        read.unwrap_or_else(|error| {
+            tracing::warn!(%error, %path, "what the file asked for before is not known; nothing of it is taken back");
+            None
+        })
     }
 
     /// Tells the next daemon what the configuration file asked for.
@@ -80,7 +89,7 @@ impl Leaving {
         if !self.is_wanted {
             return;
         }
-        let write = || std::fs::write(&self.applied_in, serde_json::to_vec(applied)?);
+        let write = || private_file::replace(&self.applied_in, &serde_json::to_vec(applied)?);
         if let Err(error) = write() {
             tracing::warn!(%error, path = %self.applied_in.display(), "the next daemon will not know what was configured");
         }
