@@ -9,6 +9,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_smaller_max_ports_leaves_out_the_ports_beyond_it", fewer_ports);
     suite.on_forebay("a_saved_file_that_is_cut_is_taken_over_up_to_there", cut);
     suite.on_forebay("a_saved_file_that_cannot_be_read_is_told_and_replaced", unreadable);
+    suite.on_forebay("what_was_answered_is_there_after_a_kill", answered);
     suite.on_forebay("what_is_saved_is_for_the_owner_alone", private);
 }
 
@@ -66,6 +67,31 @@ fn unreadable(subject: Subject) -> Outcome {
         scene.bed.attach(&scene.hosts)?;
         scene.talk()?;
     }
+    is_balanced(&client)
+}
+
+/// The daemon is killed as soon as it has answered, with requests of others under way.
+fn answered(subject: Subject) -> Outcome {
+    let mut scene = Scene::new(subject)?;
+    let client = scene.bed.client();
+    for round in 0..5 {
+        let dport = (1000 + round).to_string();
+        let rule = ["--ip-proto", "tcp", "--dport", &dport, "--action", "drop"];
+        let others = std::thread::spawn({
+            let client = client.clone();
+            move || {
+                (0..50).take_while(|_| client.ok(&["port", "set", "h2", "--isolated", "off"]).is_ok()).count()
+            }
+        });
+        client.ok(&[&["flow", "add", "--priority", "7"], &rule[..]].concat())?;
+        scene.bed.forebay().kill()?;
+        others.join().map_err(|_| "the other requests panicked")?;
+        scene.restart()?;
+        let rules = client.ok(&["flow", "list"])?.stdout;
+        assert_eq!(rules.matches("dport=10").count(), round + 1, "{rules}");
+    }
+    let log = scene.bed.forebay().log();
+    assert!(!log.contains("in the saved state"), "{log}");
     is_balanced(&client)
 }
 
