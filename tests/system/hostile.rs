@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_control::counters::BadFrames;
 use forebay_lab::frame::{BROADCAST, Frame, TPID_C, TPID_S, mark_of};
 use forebay_lab::measure::flood::small_frame;
 use forebay_lab::measure::sink::Sink;
@@ -25,6 +26,7 @@ const SEED: u64 = 0x0f0e_0b0a_0102_0304;
 
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("runts_and_truncated_headers_are_counted_and_harm_nobody", runts);
+    suite.on_forebay("a_bad_frame_is_counted_by_what_is_wrong_with_it", bad_frames);
     suite.on_forebay("4096_random_frames_are_counted_and_harm_nobody", random_frames);
     suite.on_forebay("a_frame_longer_than_the_output_mtu_is_dropped_there_only", oversize);
     suite.on_forebay("stacks_of_vlan_tags_up_to_a_full_frame_pass_or_are_counted", vlan_stacks);
@@ -109,6 +111,32 @@ fn runts(subject: Subject) -> Outcome {
         Ok(())
     })?;
     assert_all_counted(&counted, sent);
+    Ok(assert_alive(&hosts)?)
+}
+
+fn bad_frames(subject: Subject) -> Outcome {
+    let (mut bed, hosts, socket) = vandal_bed(subject)?;
+    let send = |source: [u8; 6], ethertype, length, count: u64| {
+        let frame = Frame::marked(source, BROADCAST, 0).ethertype(ethertype).payload_bytes(length);
+        (0..count).try_for_each(|_| socket.send(&frame.build_short()))
+    };
+    let group = [3, 0xbb, 0, 0, 0, 1];
+    let ((), counted) = bed.watch(|_| {
+        send([0; 6], 0x0800, 46, 5)?;
+        send(group, 0x0800, 46, 3)?;
+        send(VANDAL, TPID_C, 2, 2)
+    })?;
+    // The kernel drops a tag that is cut off before tcx sees it.
+    let truncated_tag = if subject.kind() == PortKind::VethXdp { 2 } else { 0 };
+    assert_eq!(counted.moved("h1", "bad_frame"), Some(8 + truncated_tag), "{counted}");
+    let wanted = BadFrames { runt: 0, truncated_tag, multicast_source: 3, zero_source: 5 };
+    let client = bed.client();
+    assert_eq!(client.port("h1")?.counters.bad_frames, wanted, "{counted}");
+    let stats = client.stats()?;
+    assert_eq!((stats.total.bad_frames, stats.ports[0].counters.bad_frames), (wanted, wanted));
+    assert!(stats.workers.iter().all(|worker| worker.bad_descriptors == 0), "{:?}", stats.workers);
+    let shown = client.ok(&["port", "show", "h1"])?.stdout;
+    assert!(shown.contains("of bad_frame: zero_source"), "{shown}");
     Ok(assert_alive(&hosts)?)
 }
 

@@ -198,6 +198,42 @@ impl PartialSchema for Drops {
 
 impl ToSchema for Drops {}
 
+/// Packets that were dropped as `bad_frame`, by what is wrong with them. Their sum is that counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct BadFrames {
+    /// Shorter than an Ethernet header.
+    pub runt: u64,
+    /// Ends within its VLAN tag.
+    pub truncated_tag: u64,
+    /// Claims to come from a group address.
+    pub multicast_source: u64,
+    /// Claims to come from 00:00:00:00:00:00.
+    pub zero_source: u64,
+}
+
+impl BadFrames {
+    /// Every cause with its count, zero or not.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let BadFrames { runt, truncated_tag, multicast_source, zero_source } = *self;
+        [
+            ("runt", runt),
+            ("truncated_tag", truncated_tag),
+            ("multicast_source", multicast_source),
+            ("zero_source", zero_source),
+        ]
+        .into_iter()
+    }
+}
+
+impl AddAssign for BadFrames {
+    fn add_assign(&mut self, other: BadFrames) {
+        self.runt += other.runt;
+        self.truncated_tag += other.truncated_tag;
+        self.multicast_source += other.multicast_source;
+        self.zero_source += other.zero_source;
+    }
+}
+
 /// What one port, or all of them together, received, sent and dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PortCounters {
@@ -221,6 +257,9 @@ pub struct PortCounters {
     pub offloaded_packets: u64,
     /// Packets that ended here.
     pub drops: Drops,
+    /// What was wrong with those of them that are counted as `bad_frame`.
+    #[serde(default)]
+    pub bad_frames: BadFrames,
 }
 
 impl PortCounters {
@@ -257,6 +296,7 @@ impl AddAssign for PortCounters {
         self.completed_checksums += other.completed_checksums;
         self.offloaded_packets += other.offloaded_packets;
         self.drops += other.drops;
+        self.bad_frames += other.bad_frames;
     }
 }
 
@@ -304,11 +344,14 @@ mod tests {
         (one.not_learned_packets, one.completed_checksums) = (7, 8);
         one.offloaded_packets = 9;
         one.drops[DropReason::NoFrame] = 7;
+        one.bad_frames = BadFrames { runt: 1, truncated_tag: 2, multicast_source: 3, zero_source: 4 };
         let total: PortCounters = [one, one].into_iter().sum();
         let values = [total.rx_packets, total.rx_bytes, total.tx_packets, total.tx_bytes];
         assert_eq!(values, [2, 4, 6, 8]);
         assert_eq!((total.forwarded_packets, total.flooded_packets, total.drops.total()), (10, 12, 14));
         assert_eq!((total.not_learned_packets, total.completed_checksums), (14, 16));
         assert_eq!(total.offloaded_packets, 18);
+        let causes = [("runt", 2), ("truncated_tag", 4), ("multicast_source", 6), ("zero_source", 8)];
+        assert!(total.bad_frames.iter().eq(causes), "{:?}", total.bad_frames);
     }
 }

@@ -131,6 +131,9 @@ pub struct WorkerStats {
     pub departed: u64,
     /// Packets of no known port, in a ring that ports share.
     pub strays: u64,
+    /// Descriptors that pointed outside the pool: the kernel is wrong, and each loses its frame.
+    #[serde(default)]
+    pub bad_descriptors: u64,
     /// Times it went to sleep because nothing was ready.
     pub sleeps: u64,
     /// Times it waited awake, and something came.
@@ -169,6 +172,7 @@ impl WorkerStats {
             copies: less(|w| w.copies),
             departed: less(|w| w.departed),
             strays: less(|w| w.strays),
+            bad_descriptors: less(|w| w.bad_descriptors),
             sleeps: less(|w| w.sleeps),
             lingers: less(|w| w.lingers),
             linger_ns: less(|w| w.linger_ns),

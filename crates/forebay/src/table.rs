@@ -132,6 +132,9 @@ pub(crate) fn counters(counters: &PortCounters) -> String {
     for (reason, count) in counters.drops.iter().filter(|(_, count)| *count > 0) {
         row(&format!("drop {reason}"), count, None);
     }
+    for (cause, count) in counters.bad_frames.iter().filter(|(_, count)| *count > 0) {
+        row(&format!("  of bad_frame: {cause}"), count, None);
+    }
     grid.finish()
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_control::counters::BadFrames;
 use forebay_control::stats::BATCH_SIZES;
 use forebay_control::{DropReason, Drops, PortCounters};
 use forebay_policy::Buckets;
+use forebay_wire::BadFrame;
 
 /// A number with one writer.
 #[derive(Debug, Default)]
@@ -45,12 +47,34 @@ pub(crate) struct PortCell {
     /// Packets whose checksum was unfinished and was completed.
     pub(crate) completed_checksums: Counter,
     pub(crate) drops: [Counter; DropReason::COUNT],
+    bad_frames: BadFrameCell,
+}
+
+/// Packets dropped as [`DropReason::BadFrame`], by cause.
+#[derive(Debug, Default)]
+struct BadFrameCell {
+    runt: Counter,
+    truncated_tag: Counter,
+    multicast_source: Counter,
+    zero_source: Counter,
 }
 
 impl PortCell {
     #[inline]
     pub(crate) fn drop(&self, reason: DropReason, packets: u64) {
         self.drops[reason.index()].add(packets);
+    }
+
+    /// Counts what was wrong with a packet that is dropped as [`DropReason::BadFrame`].
+    #[cold]
+    pub(crate) fn bad_frame(&self, cause: BadFrame) {
+        let counter = match cause {
+            BadFrame::Runt => &self.bad_frames.runt,
+            BadFrame::TruncatedTag => &self.bad_frames.truncated_tag,
+            BadFrame::MulticastSource => &self.bad_frames.multicast_source,
+            BadFrame::ZeroSource => &self.bad_frames.zero_source,
+        };
+        counter.add(1);
     }
 
     fn add_to(&self, sum: &mut PortCounters) {
@@ -63,6 +87,12 @@ impl PortCell {
         sum.not_learned_packets += self.not_learned.get();
         sum.completed_checksums += self.completed_checksums.get();
         sum.drops += Drops::from_array(std::array::from_fn(|reason| self.drops[reason].get()));
+        sum.bad_frames += BadFrames {
+            runt: self.bad_frames.runt.get(),
+            truncated_tag: self.bad_frames.truncated_tag.get(),
+            multicast_source: self.bad_frames.multicast_source.get(),
+            zero_source: self.bad_frames.zero_source.get(),
+        };
     }
 }
 
@@ -170,6 +200,8 @@ pub(crate) struct WorkerCell {
     pub(crate) busy_ns: Counter,
     /// Packets in a shared ring that nobody knows the source of.
     pub(crate) strays: Counter,
+    /// Descriptors that pointed outside the pool.
+    pub(crate) bad_descriptors: Counter,
     /// Packets whose layout's id was given out once and means nothing any more, and such whose id never was.
     pub(crate) stale_layouts: Counter,
     pub(crate) unknown_layouts: Counter,

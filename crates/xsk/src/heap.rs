@@ -236,6 +236,6 @@ mod tests {
         let (mut rx, mut socket) = queue.socket(2, START);
         queue.deliver_rubbish(&mut socket, 1 << 40, 60).expect("room");
         assert_eq!(rx.receive(&mut Burst::new(8), 8, u64::MAX), 0);
-        assert_eq!(rx.bad_descriptors(), 1);
+        assert_eq!(rx.take_bad_descriptors(), 1);
     }
 }

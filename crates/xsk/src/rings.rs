@@ -175,9 +175,10 @@ impl RxRing {
         self.ring.occupancy()
     }
 
-    /// Descriptors that pointed outside the arena; each is a bug of the kernel's and loses its frame.
-    pub fn bad_descriptors(&self) -> u64 {
-        self.bad_descriptors
+    /// Descriptors that pointed outside the arena, since this was last asked. Each is a bug of the kernel's and loses
+    /// its frame.
+    pub fn take_bad_descriptors(&mut self) -> u64 {
+        std::mem::take(&mut self.bad_descriptors)
     }
 
     #[inline]

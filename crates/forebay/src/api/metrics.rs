@@ -103,16 +103,24 @@ impl Snapshot {
                 ([("port", port.name.clone()), ("reason", reason.name().to_owned())], count)
             })
         });
-        counters(encoder, "port_drops", "Packets dropped at the port, by reason", series)
+        counters(encoder, "port_drops", "Packets dropped at the port, by reason", series)?;
+        let causes = self.stats.ports.iter().flat_map(|port| {
+            port.counters
+                .bad_frames
+                .iter()
+                .map(|(cause, count)| ([("port", port.name.clone()), ("cause", cause.to_owned())], count))
+        });
+        counters(encoder, "port_bad_frames", "Packets dropped as bad_frame, by what is wrong", causes)
     }
 
     fn workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&WorkerStats) -> u64;
-        let fields: [(&str, &str, Field); 8] = [
+        let fields: [(&str, &str, Field); 9] = [
             ("worker_packets", "Packets the worker received", |w| w.packets),
             ("worker_copies", "Copies the worker handed to output ports", |w| w.copies),
             ("worker_departed", "Copies that left by the departure program", |w| w.departed),
             ("worker_batches", "Bursts with at least one packet", |w| w.batches),
+            ("worker_bad_descriptors", "Descriptors that pointed outside the pool", |w| w.bad_descriptors),
             ("worker_sleeps", "Times the worker went to sleep", |w| w.sleeps),
             ("worker_lingers", "Times the worker waited awake, and something came", |w| w.lingers),
             ("worker_linger_nanoseconds", "Nanoseconds the worker waited awake", |w| w.linger_ns),

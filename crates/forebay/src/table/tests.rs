@@ -227,6 +227,7 @@ fn workers_tell_what_their_cycles_went_into() {
         copies: 10_800,
         departed: 5_400,
         strays: 0,
+        bad_descriptors: 0,
         sleeps: 150,
         lingers: 350,
         linger_ns: 250_000_000,

@@ -151,6 +151,7 @@ impl Control {
                 lingers: cell.lingers.get(),
                 linger_ns: cell.linger_ns.get(),
                 strays: cell.strays.get(),
+                bad_descriptors: cell.bad_descriptors.get(),
                 busy_ns: cell.busy_ns.get(),
             })
             .collect()

@@ -2,9 +2,9 @@
 
 use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, Segment};
-use forebay_wire::Tag;
 use forebay_wire::ethernet::{self, ethertype};
 use forebay_wire::vlan::TAG_LEN;
+use forebay_wire::{BadFrame, Tag};
 use forebay_xsk::TagEdit;
 
 use super::Worker;
@@ -82,7 +82,13 @@ impl Worker {
                     (Some(_), Some(reason)) => Err(reason),
                     (Some(port), None) => {
                         has_read = true;
-                        headers(arena, self.burst.packet(index), record.facts.tag, port)
+                        match headers(arena, self.burst.packet(index), record.facts.tag, port) {
+                            Ok(classified) => classified,
+                            Err(cause) => {
+                                port.cells.of(self.index).bad_frame(cause);
+                                Err(DropReason::BadFrame)
+                            }
+                        }
                     }
                     (None, _) => Err(DropReason::PortDown),
                 };
@@ -93,16 +99,22 @@ impl Worker {
 }
 
 #[inline]
-fn headers(arena: &Arena, packet: &[Segment], outside: Option<Tag>, port: &PortEntry) -> Classified {
+fn headers(
+    arena: &Arena,
+    packet: &[Segment],
+    outside: Option<Tag>,
+    port: &PortEntry,
+) -> Result<Classified, BadFrame> {
     let first = &packet[0];
     let bytes = arena.bytes(&first.frame, first.offset, first.len);
-    let frame = forebay_wire::frame(bytes).map_err(|_| DropReason::BadFrame)?;
+    let frame = forebay_wire::frame(bytes)?;
     let tag = outside.or(frame.tag);
-    let vid = port.vlans.ingress(tag).ok_or(DropReason::VlanNotAllowed)?;
+    let Some(vid) = port.vlans.ingress(tag) else { return Ok(Err(DropReason::VlanNotAllowed)) };
     let tag_is_out = outside.is_some();
     // A tag in the packet is what comes behind one that is not.
     let ethertype = if tag_is_out && frame.tag.is_some() { ethertype::VLAN } else { frame.ethertype };
-    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out, ethertype, mark: 0 })
+    let (dst, src) = (frame.dst, frame.src);
+    Ok(Ok(Headers { input: port.id, dst, src, vid, tag, tag_is_out, ethertype, mark: 0 }))
 }
 
 #[cfg(test)]

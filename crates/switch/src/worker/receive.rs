@@ -68,6 +68,10 @@ impl Worker {
         });
         xsk.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
         xsk.ring.fetch_ahead(AHEAD);
+        match xsk.ring.take_bad_descriptors() {
+            0 => {}
+            bad => self.shared.worker_cell(self.index).bad_descriptors.add(bad),
+        }
         if let SuppliedBy::Own(supply) = &mut xsk.supply {
             supply.fill.received(&self.burst);
         }
