@@ -233,13 +233,15 @@ impl CollectorLoss {
 
 /// Packets that were offered to the collector and neither seen there nor refused.
 fn gap(counters: KernelCounters) -> u64 {
-    counters
+    let gap = counters
         .offered_packets
         .wrapping_sub(counters.collected_packets)
         .wrapping_sub(counters.refused_packets)
         .wrapping_sub(counters.over_threshold_packets)
         .wrapping_sub(counters.ring_full_packets)
-        .wrapping_sub(counters.too_big_packets)
+        .wrapping_sub(counters.too_big_packets);
+    // The port's program may count a packet as one less than the kernel then makes of it.
+    gap.cast_signed().max(0).cast_unsigned()
 }
 
 /// Everything that was counted for one port or several, in the raw.
@@ -350,6 +352,15 @@ mod tests {
         let mut loss = CollectorLoss::default();
         loss.conclude(counters(1000, 990));
         assert_eq!(loss.lost_packets(), 10);
+    }
+
+    #[test]
+    fn more_packets_than_were_offered_are_no_loss() {
+        let mut loss = CollectorLoss::default();
+        for now in [Nanos(0), QUIET] {
+            assert!(loss.observe(counters(1000, 1001), 256, now));
+            assert_eq!(loss.lost_packets(), 0);
+        }
     }
 
     #[test]
