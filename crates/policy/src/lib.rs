@@ -27,6 +27,7 @@ mod refill;
 mod run_list;
 mod threshold;
 mod turn;
+mod watchdog;
 
 pub use backoff::Backoff;
 pub use bucket::TokenBucket;
@@ -42,3 +43,4 @@ pub use refill::{Poll, Refill, RefillRule};
 pub use run_list::RunList;
 pub use threshold::{Admission, ONE_PACKET, Occupancy, Taking, Th, Threshold};
 pub use turn::{Piece, Standing, Turn};
+pub use watchdog::Watchdog;
