@@ -30,6 +30,7 @@ mod transmit;
 mod unit;
 mod vlan;
 mod waiting;
+mod watchdog;
 mod wire;
 
 use harness::Suite;
@@ -55,6 +56,7 @@ fn main() {
     netdev::register(&mut suite);
     waiting::register(&mut suite);
     scale::register(&mut suite);
+    watchdog::register(&mut suite);
     faults::register(&mut suite);
     suite.run();
 }

@@ -17,6 +17,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
     suite.on_forebay("a_service_that_crashed_is_started_again_and_goes_on", crash);
     suite.once("members_of_the_reading_group_read_and_change_nothing", groups);
+    suite.once("a_service_that_stands_still_is_started_again_and_goes_on", stands_still);
     suite.once("a_service_that_does_not_hear_the_stop_leaves_no_pins", deaf);
     suite.once("what_another_user_left_to_a_service_is_named_with_the_way_out", of_another_user);
 }
@@ -148,6 +149,28 @@ fn groups() -> Outcome {
         as_member(changer, verb)?;
     }
     refused(reader, &["capture", "a"], &["this socket is for reading only"]);
+    Ok(())
+}
+
+/// A watchdog that does not wait for a minute.
+const IMPATIENT: &str = "mkdir -p /etc/systemd/system/forebay.service.d
+printf '[Service]\nWatchdogSec=6\n' >/etc/systemd/system/forebay.service.d/watchdog.conf
+systemctl daemon-reload";
+
+fn stands_still() -> Outcome {
+    let scene = Scene::new(Subject::Forebay(PortKind::VethTcx))?;
+    scene.systemd.run("sh", &["-c", IMPATIENT])?;
+    scene.systemd.systemctl(&["restart", "forebay"])?;
+    let (first, before) = (scene.daemon()?, scene.carried()?);
+    scene.systemd.systemctl(&["kill", "--signal=STOP", "forebay"])?;
+    wait::until("another daemon", LIMIT, || {
+        scene.systemd.property("ActiveState").is_ok_and(|state| state == "active")
+            && scene.daemon().is_ok_and(|now| now != first && now != "0")
+    })?;
+    scene.ping()?;
+    let after = scene.carried()?;
+    let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
+    assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
     Ok(())
 }
 

@@ -39,4 +39,4 @@ pub use config::Config;
 pub use counters::{DropReason, Drops, PortCounters};
 pub use error::{ApiError, ErrorCode};
 pub use id::{IfIndex, MacAddr, PortId, QueueId, Vid};
-pub use switch_control::SwitchControl;
+pub use switch_control::{SwitchControl, ThreadTurns};

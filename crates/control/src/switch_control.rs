@@ -15,6 +15,15 @@ use crate::rule::{RuleAdd, RuleShow};
 use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use crate::stats::{LatencyShow, StatsShow, WorkersShow};
 
+/// A thread of the switch and its turns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadTurns {
+    /// The thread's name.
+    pub thread: String,
+    /// Turns that it has made.
+    pub turns: u64,
+}
+
 /// The running switch, as the API and the configuration see it.
 ///
 /// Every method may block (netlink, BPF system calls) and may be called from several threads at once; none is called
@@ -187,6 +196,13 @@ pub trait SwitchControl: Send + Sync {
 
     /// Saves what another process needs to go on. Nothing is detached from now on: the process is to end.
     fn leave(&self);
+
+    /// Turns that each thread of the switch has made, the same threads in the same order each time; none once the switch
+    /// is stopping. Every thread makes at least one turn between two calls some seconds apart: those that sleep are
+    /// woken. Does not block.
+    fn turns(&self) -> Vec<ThreadTurns> {
+        Vec::new()
+    }
 
     /// Stops workers, detaches all ports and frees what the kernel holds for the switch. A second call does nothing.
     fn shutdown(&self);

@@ -7,6 +7,7 @@
 mod apply;
 mod handover;
 mod settings;
+mod watchdog;
 
 use std::io;
 use std::net::SocketAddr;
@@ -125,6 +126,7 @@ fn start_and_serve(
         if let Some(metrics) = metrics {
             tokio::spawn(serve(TcpListener::from_std(metrics)?, metrics_router(api), Limits::TCP));
         }
+        tokio::spawn(watchdog::feed(Arc::clone(&switch)));
         match state.wait_for_signals(&mut signals).await {
             End::Stop => stop(switch, &mut signals).await,
             End::Leave => {

@@ -25,6 +25,7 @@ mod publication;
 mod rules;
 mod settled;
 mod shared;
+mod supervise;
 mod switch;
 mod topology;
 mod vlan;

@@ -195,6 +195,7 @@ impl MemorySwitch {
             flood: FloodLimit::new(0, 0),
             workers: (0..options.workers).map(|_| WorkerCell::default()).collect(),
             attention: Attention::new()?,
+            turns: Default::default(),
             max_ports: options.max_ports.into(),
             join_segments: false,
             linger_ns: 0,

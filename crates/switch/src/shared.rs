@@ -11,6 +11,7 @@ use crate::counters::WorkerCell;
 use crate::fdb::Fdb;
 use crate::flood::FloodLimit;
 use crate::layouts::Layouts;
+use crate::supervise::Turns;
 use crate::topology::Topology;
 
 /// Shared state; everything in it is read without a lock.
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) generations: Arc<Generations>,
     pub(crate) flood: FloodLimit,
     pub(crate) workers: Box<[WorkerCell]>,
+    pub(crate) turns: Turns,
     /// The housekeeper's.
     pub(crate) attention: Attention,
     pub(crate) max_ports: usize,

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortSh
 use forebay_control::rule::{RuleAdd, RuleShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
-use forebay_control::{ApiError, SwitchControl};
+use forebay_control::{ApiError, SwitchControl, ThreadTurns};
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_kernel::{Datapath, DatapathOptions, LeftStations, Pins, StationMemory};
 use forebay_policy::Nanos;
@@ -40,8 +41,9 @@ use crate::flows::{FlowBook, FlowKeeper};
 use crate::generation::{Generation, Stock, Supplied};
 use crate::settled;
 use crate::shared::Shared;
+use crate::supervise::Turns;
 use crate::topology::Topology;
-use crate::worker::{OFFERS, Offers, RulingCache, Worker};
+use crate::worker::{OFFERS, Offers, RulingCache, Waker, Worker};
 
 /// Where a switch leaves what the next one takes up.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub struct Switch {
     shared: Arc<Shared>,
     book: Arc<Mutex<FlowBook>>,
     housekeeper: Mutex<Option<Housekeeper>>,
+    wakers: Vec<Waker>,
+    is_stopping: AtomicBool,
 }
 
 impl Switch {
@@ -118,14 +122,15 @@ impl Switch {
         let workers = start_workers(config, &shared, &datapath, supplied, offers)?;
         let flows = Flows { book, keeper };
         let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
+        let wakers = workers.iter().map(WorkerHandle::waker).collect();
         let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
         if let Some(Handover { saved_in, .. }) = handover {
             control.take_over(saved_in, left);
         }
         let control = Arc::new(Mutex::new(control));
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
-        let housekeeper = Mutex::new(Some(housekeeper));
-        Ok(Self { control, shared: kept, book: kept_book, housekeeper })
+        let (housekeeper, is_stopping) = (Mutex::new(Some(housekeeper)), AtomicBool::new(false));
+        Ok(Self { control, shared: kept, book: kept_book, housekeeper, wakers, is_stopping })
     }
 
     /// Has something changed that the next daemon must know. When this returns, it is written; other requests do not wait
@@ -188,6 +193,7 @@ fn shared(
         generations: Arc::clone(datapath.generations()),
         flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
         attention: Attention::new()?,
+        turns: Turns::default(),
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
         max_ports: config.switch.max_ports as usize,
         join_segments: config.switch.join_segments,
@@ -388,7 +394,23 @@ impl SwitchControl for Switch {
         ticket.wait();
     }
 
+    fn turns(&self) -> Vec<ThreadTurns> {
+        if self.is_stopping.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.wakers.iter().for_each(Waker::wake);
+        let cells = self.shared.workers.iter().enumerate();
+        let workers = cells.map(|(index, cell)| (format!("worker-{index}"), cell.iterations.get()));
+        let turns = &self.shared.turns;
+        // While a request takes long, the housekeeper waits for it.
+        let housekeeper = turns.housekeeper.get().wrapping_add(turns.steps.get());
+        let others = [("flow-keeper", turns.flow_keeper.get()), ("housekeeper", housekeeper)];
+        let others = others.map(|(thread, turns)| (thread.to_owned(), turns));
+        workers.chain(others).map(|(thread, turns)| ThreadTurns { thread, turns }).collect()
+    }
+
     fn shutdown(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
         let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(housekeeper);
         self.control().stop();

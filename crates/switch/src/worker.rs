@@ -61,7 +61,7 @@ use crate::topology::Topology;
 
 pub(crate) use cache::RulingCache;
 pub(crate) use clock::Moment;
-pub(crate) use command::{Command, Commander, Emptied};
+pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use exchange::Exchange;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};

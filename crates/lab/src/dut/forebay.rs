@@ -34,6 +34,8 @@ pub struct ForebayOptions {
     pub config: Option<String>,
     /// The socket's name in the lab's directory, when there are several daemons.
     pub socket: Option<String>,
+    /// Variables of its environment.
+    pub environment: Vec<(String, String)>,
     /// Whether the kernel repeats the daemon's decisions; otherwise every packet takes the slow path.
     pub offload: bool,
 }
@@ -112,6 +114,7 @@ impl Forebay {
             std::fs::write(&file, text).map_err(|error| LabError::system("writing a config", error))?;
             command.arg("--config").arg(file);
         }
+        command.envs(options.environment);
         let daemon = Background::start_appending(command, &log)?;
         Ok(Forebay { daemon, client: Client::new(&binary, &socket), log })
     }

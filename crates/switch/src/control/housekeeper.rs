@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::Control;
 use crate::SwitchError;
 use crate::attention::Attention;
+use crate::supervise;
 
 /// How often old entries are looked for and counters observed.
 const TICK: Duration = Duration::from_secs(1);
@@ -44,10 +45,8 @@ impl Housekeeper {
             .map(Arc::new)
             .map_err(SwitchError::system("create an eventfd"))?;
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("housekeeper".into())
-            .spawn(move || run(&control, monitor, xdp_monitor, &stopped))
-            .map_err(SwitchError::system("start the housekeeper thread"))?;
+        let work = move || run(&control, monitor, xdp_monitor, &stopped);
+        let thread = supervise::spawn("housekeeper".to_owned(), work)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -77,6 +76,7 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpM
         if stopped {
             return;
         }
+        shared.turns.housekeeper.add(1);
         alert.observe(called, &shared.attention);
         let events = if listens && heard { hear(&mut monitor) } else { Vec::new() };
         if listens && (heard || xdp_heard) {

@@ -147,6 +147,7 @@ impl Control {
         binding: Binding,
         leaving: &mut Vec<(Feed, Ring)>,
     ) -> Result<(), ApiError> {
+        self.shared.turns.steps.add(1);
         let old_kind = self.ports[&id].kind;
         let rings = self.new_rings(id, fitting, binding)?;
         let port = self.port_mut(id);

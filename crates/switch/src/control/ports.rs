@@ -128,6 +128,7 @@ impl Control {
 
     /// Puts the program on `netdev` and lets its packets in. Workers must have been shown what `fitting` says.
     pub(super) fn attach(&mut self, id: PortId, netdev: Link) -> Result<(), ApiError> {
+        self.shared.turns.steps.add(1);
         if self.ports[&id].binding == Binding::Direct {
             let rings = self.open_directly(id, &netdev)?;
             self.port_mut(id).rings = rings;
@@ -235,6 +236,7 @@ impl Control {
 
     /// Takes the program off the port's netdev, if it has one.
     fn take_off(&mut self, port: &mut Port) {
+        self.shared.turns.steps.add(1);
         port.takes_frames = None;
         port.peer = None;
         port.hints.unload();

@@ -7,7 +7,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
 use crate::generation::Supplied;
-use crate::worker::{Command, Commander, Emptied, ServedSource, Slot, Worker};
+use crate::supervise;
+use crate::worker::{Command, Commander, Emptied, ServedSource, Slot, Waker, Worker};
 
 /// One worker thread.
 pub(crate) struct WorkerHandle {
@@ -27,16 +28,18 @@ impl WorkerHandle {
         worker: Worker,
         commander: Commander,
     ) -> Result<Self, SwitchError> {
-        let thread = std::thread::Builder::new()
-            .name(format!("worker-{index}"))
-            .spawn(move || {
-                if let Some(cpu) = cpu {
-                    pin(cpu);
-                }
-                worker.run();
-            })
-            .map_err(SwitchError::system("start a worker thread"))?;
+        let thread = supervise::spawn(format!("worker-{index}"), move || {
+            if let Some(cpu) = cpu {
+                pin(cpu);
+            }
+            worker.run();
+        })?;
         Ok(Self { cpu, commander, thread, next_slot: 0, free_slots: Vec::new() })
+    }
+
+    /// What wakes the worker.
+    pub(crate) fn waker(&self) -> Waker {
+        self.commander.waker()
     }
 
     pub(crate) fn send(&self, command: Command) {
@@ -63,9 +66,8 @@ impl WorkerHandle {
     /// Ends the thread and waits for it.
     pub(crate) fn stop(self) {
         self.commander.send(Command::Stop);
-        if self.thread.join().is_err() {
-            tracing::error!("a worker thread had panicked");
-        }
+        // A panic would have ended the process.
+        let _ = self.thread.join();
     }
 }
 

@@ -14,6 +14,7 @@ use super::FlowBook;
 use crate::SwitchError;
 use crate::attention::Attention;
 use crate::shared::Shared;
+use crate::supervise;
 use crate::worker::Offer;
 
 /// How often counters are looked at.
@@ -50,10 +51,7 @@ impl FlowKeeper {
             .map_err(SwitchError::system("create an eventfd"))?;
         let stopped = Arc::clone(&stop);
         let mut keeper = Keeper { shared, book, offers, bell };
-        let thread = std::thread::Builder::new()
-            .name("flow-keeper".into())
-            .spawn(move || keeper.run(&stopped))
-            .map_err(SwitchError::system("start the flow keeper's thread"))?;
+        let thread = supervise::spawn("flow-keeper".to_owned(), move || keeper.run(&stopped))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -77,6 +75,7 @@ impl Keeper {
             if stopped {
                 return;
             }
+            self.shared.turns.flow_keeper.add(1);
             if called {
                 self.bell.hear();
                 self.bell.listen();

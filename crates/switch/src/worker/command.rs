@@ -81,10 +81,31 @@ impl Commander {
         }
     }
 
-    fn ring(&self) {
-        self.command_waits.store(true, Ordering::Release);
-        let _ = rustix::io::write(self.bell.as_fd(), &1u64.to_ne_bytes());
+    /// What wakes the worker, without a command.
+    pub(crate) fn waker(&self) -> Waker {
+        Waker { bell: Arc::clone(&self.bell), command_waits: Arc::clone(&self.command_waits) }
     }
+
+    fn ring(&self) {
+        ring(&self.bell, &self.command_waits);
+    }
+}
+
+/// Has a worker make a turn, also one that sleeps.
+pub(crate) struct Waker {
+    bell: Arc<OwnedFd>,
+    command_waits: Arc<AtomicBool>,
+}
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        ring(&self.bell, &self.command_waits);
+    }
+}
+
+fn ring(bell: &OwnedFd, command_waits: &AtomicBool) {
+    command_waits.store(true, Ordering::Release);
+    let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
 }
 
 impl Worker {

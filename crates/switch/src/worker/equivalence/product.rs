@@ -28,6 +28,7 @@ use crate::flood::FloodLimit;
 use crate::publication::Publication;
 use crate::rules::RuleSet;
 use crate::shared::Shared;
+use crate::supervise::Turns;
 use crate::topology::Topology;
 use crate::worker::clock::Moment;
 use crate::worker::decide::Verdict;
@@ -90,6 +91,7 @@ impl Product {
             flood: FloodLimit::new(0, 0),
             workers: [WorkerCell::default()].into(),
             attention: Attention::new().expect("an eventfd"),
+            turns: Turns::default(),
             max_ports: MAX_PORTS.into(),
             join_segments: false,
             linger_ns: 0,
