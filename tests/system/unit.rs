@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_lab::experiment::hints::PROGRAMS;
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::systemd::Systemd;
 use forebay_lab::{Host, Lab, PortKind, wait};
@@ -16,6 +17,8 @@ const PINS: &str = "/sys/fs/bpf/forebay";
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
     suite.on_forebay("a_service_that_crashed_is_started_again_and_goes_on", crash);
+    suite.on_forebay("every_verb_works_under_the_restrictions_of_the_unit", verbs);
+    suite.once("what_the_unit_forbids_fails_under_it_and_works_without", forbidden);
     suite.once("members_of_the_reading_group_read_and_change_nothing", groups);
     suite.once("a_service_that_stands_still_is_started_again_and_goes_on", stands_still);
     suite.once("a_service_that_does_not_hear_the_stop_leaves_no_pins", deaf);
@@ -114,6 +117,136 @@ fn crash(subject: Subject) -> Outcome {
     let after = scene.carried()?;
     let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
     assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
+    Ok(())
+}
+
+fn verbs(subject: Subject) -> Outcome {
+    ensure_program()?;
+    let mut lab = Lab::new("unit")?;
+    let hosts = lab.hosts(3, subject.kind())?;
+    let config = "[api]\nallow_programs = true\n[switch]\nworkers = 2\ncpus = [0, 1]\n[metrics]\nlisten = \"127.0.0.1:9478\"\n";
+    let systemd = Systemd::boot(&lab, config)?;
+    systemd.systemctl(&["start", "forebay"])?;
+    let client = systemd.client()?;
+    let attach = if subject.kind() == PortKind::VethXdp { "xdp" } else { "auto" };
+    let file = lab.path("capture.pcapng").display().to_string();
+    let object = PROGRAMS[0].compile(&lab)?.display().to_string();
+    let with_program = ["hints", "set", "h1", "--program", &object];
+    let mac = "02:00:00:00:00:77";
+    let said: [&[&str]; 43] = [
+        &["port", "add", "--attach", attach, "h1", "h2", "h3"],
+        &["port", "set", "h3", "--vlan", "access:10", "--isolated", "on"],
+        &["port", "list"],
+        &["port", "show", "h3"],
+        &["fdb", "add", mac, "--port", "h1"],
+        &["fdb", "list"],
+        &["fdb", "del", mac],
+        &["fdb", "flush"],
+        &["flow", "add", "--priority", "9", "--ip-proto", "tcp", "--dport", "23", "--action", "drop"],
+        &["flow", "list"],
+        &["flow", "del", "1"],
+        &["flow", "flush"],
+        &["stats"],
+        &["stats", "--workers"],
+        &["stats", "--workers", "--clear"],
+        &["stats", "--latency"],
+        &["pool", "show"],
+        &["pool", "set", "h1", "--th", "8"],
+        &["pool", "set", "h1", "--static", "65536", "--reserve", "8"],
+        &["pool", "set", "--policy", "headroom"],
+        &["pool", "set", "--frames", "8192"],
+        &["pool", "occupancy", "snapshot"],
+        &["pool", "occupancy", "show"],
+        &["pool", "occupancy", "clearmax"],
+        &["pool", "estimate", "--ports", "10"],
+        &["page-pool-get"],
+        &["eswitch", "set", "spool-mode", "basic"],
+        &["eswitch", "set", "spool-mode", "none"],
+        &["eswitch", "set", "spool-mode", "spp"],
+        &["eswitch", "set", "offload", "off"],
+        &["eswitch", "set", "offload", "on"],
+        &["eswitch", "show"],
+        &["rxq", "show"],
+        &["rxq", "set", "h1", "--depth", "256", "--refill", "adaptive", "--low", "64"],
+        &["rxq", "set", "--collector", "--refill", "adaptive"],
+        &["hints", "set", "h1", "on"],
+        if attach == "xdp" { &with_program } else { &["hints", "show"] },
+        &["hints", "show"],
+        &["hints", "set", "h1", "off"],
+        &["capture", "h1", "--seconds", "1", "-w", &file],
+        &["doctor"],
+        &["stats", "--check"],
+        &["port", "del", "h3"],
+    ];
+    for verb in said {
+        client.ok(verb).map_err(|error| format!("{error}\n{}", systemd.log()))?;
+    }
+    systemd.write(
+        "etc/forebay/forebay.toml",
+        &format!("{config}[[port]]\nnetdev = \"h3\"\nattach = \"{attach}\"\n"),
+    )?;
+    systemd.systemctl(&["reload", "forebay"])?;
+    wait::until("the port of the new file", LIMIT, || client.ports().is_ok_and(|ports| ports.len() == 3))?;
+    systemd.run("bash", &["-c", "exec 3<>/dev/tcp/127.0.0.1/9478 && echo hello >&3"])?;
+    for pair in [[0, 1], [1, 2], [2, 0]] {
+        let report = Ping::new(hosts[pair[1]].v4()).from(&hosts[pair[0]])?;
+        assert!(report.is_complete(), "{report:?}\n{}", systemd.log());
+    }
+    systemd.systemctl(&["restart", "forebay"])?;
+    assert_eq!(client.ports()?.len(), 3);
+    systemd.systemctl(&["stop", "forebay"])?;
+    assert_eq!(systemd.property("Result")?, "success");
+    let refused = ["Operation not permitted", "os error 1)", "Permission denied"];
+    let log = systemd.log();
+    assert!(!refused.iter().any(|said| log.contains(said)), "{log}");
+    Ok(())
+}
+
+/// A service that tries what is forbidden, as the daemon under whatever the unit says.
+fn forbidden() -> Outcome {
+    const TRIES: [(&str, &str); 6] = [
+        ("priority", "renice -n 5 -p $$"),
+        ("user-namespace", "unshare --user true"),
+        ("others", "test -e /proc/1/status"),
+        ("core", "test $(ulimit -c) != 0"),
+        ("umask", "test $(umask) != 0077"),
+        ("system", "touch /usr/local/x /var/x"),
+    ];
+    let tries = TRIES.map(|(name, try_it)| format!("({try_it}) >/dev/null 2>&1 && echo {name}\n"));
+    let script = format!("#!/bin/bash\n{}true\n", tries.concat());
+    ensure_program()?;
+    let lab = Lab::new("unit")?;
+    let systemd = Systemd::boot(&lab, "")?;
+    systemd.write("usr/local/bin/try.sh", &script)?;
+    systemd.run("chmod", &["755", "/usr/local/bin/try.sh"])?;
+    let unit = systemd.read("usr/local/lib/systemd/system/forebay.service");
+    let (_, rest) = unit.split_once("[Service]").ok_or("no [Service]")?;
+    let (service, _) = rest.split_once("[Install]").ok_or("no [Install]")?;
+    let is_kept = |line: &&str| {
+        !["Type=", "Exec", "Restart", "RuntimeDirectory", "BindPaths="]
+            .iter()
+            .any(|key| line.starts_with(key))
+    };
+    let restrictions: Vec<_> = service.lines().filter(is_kept).collect();
+    let head = "Type=oneshot\nExecStart=/usr/local/bin/try.sh\nStandardOutput=append:/run/try";
+    // The same user and capabilities, so that nothing else can be why it fails.
+    let is_power = |line: &&&str| {
+        ["User=", "Group=", "Supplementary", "Capability", "Ambient"].iter().any(|key| line.starts_with(key))
+    };
+    let free: Vec<_> = restrictions.iter().filter(is_power).copied().collect();
+    for (name, lines) in [("restricted", restrictions.join("\n")), ("free", free.join("\n"))] {
+        systemd.write(
+            &format!("etc/systemd/system/{name}.service"),
+            &format!("[Service]\n{head}-{name}\n{lines}\n"),
+        )?;
+    }
+    systemd.systemctl(&["daemon-reload"])?;
+    systemd.systemctl(&["start", "restricted", "free"])?;
+    assert_eq!(systemd.read("run/try-restricted"), "", "worked under the unit");
+    let worked = systemd.read("run/try-free");
+    for name in ["priority", "user-namespace", "others", "umask"] {
+        assert!(worked.lines().any(|line| line == name), "{name} did not work without the unit: {worked}");
+    }
     Ok(())
 }
 

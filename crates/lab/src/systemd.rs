@@ -94,6 +94,20 @@ impl Systemd {
         command::run_ok(command)
     }
 
+    /// Writes one of its files, named below the root.
+    ///
+    /// # Errors
+    /// When the folder is not there.
+    pub fn write(&self, below_root: &str, text: &str) -> Result<()> {
+        std::fs::write(self.path(below_root), text)
+            .map_err(|error| LabError::system(format!("writing /{below_root}"), error))
+    }
+
+    /// Reads one of its files, named below the root; an empty text when there is none.
+    pub fn read(&self, below_root: &str) -> String {
+        std::fs::read_to_string(self.path(below_root)).unwrap_or_default()
+    }
+
     /// A path among its files, which are its own as far as it has changed them.
     fn path(&self, below_root: &str) -> PathBuf {
         Path::new("/proc").join(self.manager.to_string()).join("root").join(below_root)

@@ -34,6 +34,13 @@ for device in null zero full random urandom tty; do
     mount --bind "/dev/$device" "$root/dev/$device"
 done
 
+# What a service with PrivateDevices= finds in its own /dev is taken from here.
+mkdir "$root/dev/pts" "$root/dev/shm" "$root/dev/mqueue" "$root/dev/hugepages"
+mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
+mount -t tmpfs tmpfs "$root/dev/shm"
+mount -t mqueue mqueue "$root/dev/mqueue"
+ln -s pts/ptmx "$root/dev/ptmx"
+
 rm -rf "$root"/etc/systemd/system/*.wants "$root"/usr/lib/systemd/system/*.wants
 install -D -m 644 "$directory/forebay.toml" "$root/etc/forebay/forebay.toml"
 "$source/scripts/install.sh" "$binary" "$root" /usr/local /etc
