@@ -277,11 +277,11 @@ fn groups() -> Outcome {
         [&["fdb", "flush"][..], &["pool", "occupancy", "snapshot"], &["stats", "--workers", "--clear"]]
     {
         refused(reader, verb, &["no permission for /run/forebay/forebay.sock"]);
-        let said = ["this socket is for reading only", "ask at /run/forebay/forebay.sock"];
+        let said = ["this socket is read-only", "use the socket /run/forebay/forebay.sock"];
         refused(reader, &[&reading_socket, verb].concat(), &said);
         as_member(changer, verb)?;
     }
-    refused(reader, &["capture", "a"], &["this socket is for reading only"]);
+    refused(reader, &["capture", "a"], &["this socket is read-only"]);
     Ok(())
 }
 

@@ -134,11 +134,11 @@ pub fn check_depth(depth: u32) -> Result<(), ApiError> {
         return Ok(());
     }
     let nearest = depth.clamp(*DEPTH.start(), *DEPTH.end()).next_power_of_two();
-    Err(ApiError::new(ErrorCode::InvalidValue, "a ring cannot be so deep")
+    Err(ApiError::new(ErrorCode::InvalidValue, "an RX ring can't have this depth")
         .with_field("depth")
         .with_value(depth)
         .with_limit(format!("a power of two from {} to {}", DEPTH.start(), DEPTH.end()))
-        .with_remedy(format!("the nearest above is {nearest}")))
+        .with_remedy(format!("the next larger depth is {nearest}")))
 }
 
 /// Whether `low` can be the low watermark of a ring of `depth` entries.
@@ -149,11 +149,11 @@ pub fn check_low(low: u32, depth: u32) -> Result<(), ApiError> {
     if (1..=depth).contains(&low) {
         return Ok(());
     }
-    Err(ApiError::new(ErrorCode::InvalidValue, "the low watermark is out of range")
+    Err(ApiError::new(ErrorCode::InvalidValue, "the low watermark of the fill ring is out of range")
         .with_field("low")
         .with_value(low)
         .with_limit(format!("1 to the ring's depth, {depth}"))
-        .with_remedy("128, twice the budget of a turn, is the usual one"))
+        .with_remedy("the default is 128 frames"))
 }
 
 #[cfg(test)]
@@ -165,10 +165,10 @@ mod tests {
         assert!([64, 1024, 4096].into_iter().all(|depth| check_depth(depth).is_ok()));
         let error = check_depth(1000).unwrap_err();
         assert_eq!(error.value.as_deref(), Some("1000"));
-        assert_eq!(error.remedy.as_deref(), Some("the nearest above is 1024"));
+        assert_eq!(error.remedy.as_deref(), Some("the next larger depth is 1024"));
         for (depth, nearest) in [(0, 64), (63, 64), (8192, 4096), (u32::MAX, 4096)] {
             let remedy = check_depth(depth).unwrap_err().remedy;
-            assert_eq!(remedy.as_deref(), Some(&*format!("the nearest above is {nearest}")));
+            assert_eq!(remedy.as_deref(), Some(&*format!("the next larger depth is {nearest}")));
         }
     }
 

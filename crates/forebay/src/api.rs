@@ -83,10 +83,13 @@ impl Api {
         let switch = Arc::clone(&self.switch);
         let answer = tokio::task::spawn_blocking(move || question(switch.as_ref())).await;
         answer.map_err(|error| {
-            tracing::error!(%error, "a request ended in a fault of the daemon");
+            tracing::error!(%error, "the daemon has a fault: a request ended in a panic");
             Refusal(
-                ApiError::new(ErrorCode::Internal, "the daemon failed on this request")
-                    .with_remedy("look at the daemon's log and report the fault"),
+                ApiError::new(
+                    ErrorCode::Internal,
+                    "the daemon has a fault and could not answer this request",
+                )
+                .with_remedy("report the fault with the daemon's log"),
             )
         })
     }
@@ -145,10 +148,10 @@ fn changes_something(method: &Method, uri: &Uri) -> bool {
 }
 
 fn read_only(method: &Method, uri: &Uri, full: &str) -> Refusal {
-    let error = ApiError::new(ErrorCode::ReadOnly, "this socket is for reading only")
+    let error = ApiError::new(ErrorCode::ReadOnly, "this socket is read-only")
         .with_value(format!("{method} {}", uri.path()))
-        .with_limit("GET, without captures");
-    error.with_remedy(format!("ask at {full}, as root or as a member of its group")).into()
+        .with_limit("GET, except for captures");
+    error.with_remedy(format!("use the socket {full}, as root or as a member of its group")).into()
 }
 
 /// The read-only part that a TCP listener serves.
@@ -197,7 +200,7 @@ fn finish(router: Router) -> Router {
 }
 
 async fn no_such_path(uri: Uri) -> Refusal {
-    let error = ApiError::new(ErrorCode::NotFound, "no such path").with_value(uri.path());
+    let error = ApiError::new(ErrorCode::NotFound, "the API has no such path").with_value(uri.path());
     error.with_remedy("GET /openapi.json lists the paths").into()
 }
 

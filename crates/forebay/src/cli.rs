@@ -20,8 +20,16 @@ pub use observe::{EstimateArgs, OccupancyCommand};
 
 /// A software switch for hosts with thousands of ports.
 ///
-/// `forebay run` is the daemon; every other command asks a running daemon over its socket. Exit status: 0 done,
-/// 1 the request was refused, 2 wrong usage.
+/// `forebay run` starts the daemon. The other commands ask a running daemon over its unix socket; `doctor`,
+/// `pool estimate`, `completions`, `man` and `openapi` need no daemon.
+///
+/// Members of the socket's group may use every command. Members of the read-only socket's group (forebay-ro.sock) may
+/// use those that only read.
+///
+/// Exit status: 0 the command succeeded, 1 the request was refused, 2 the command line is wrong.
+///
+/// A first try, as root: `forebay run`, then in another terminal `forebay port add veth1 veth2` and
+/// `forebay port list`.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
@@ -48,52 +56,59 @@ pub enum Command {
     /// Add, delete, change and show ports
     #[command(subcommand)]
     Port(PortCommand),
-    /// Show and change which station is behind which port
+    /// Show and change the forwarding database: which Ethernet address is behind which port
     #[command(subcommand)]
     Fdb(FdbCommand),
-    /// Rules, and flows: decisions that the kernel programs repeat
+    /// Show and change rules, and show flows: decisions that the kernel repeats without the daemon
     #[command(subcommand)]
     Flow(FlowCommand),
     /// Show packet counters
     Stats(StatsArgs),
-    /// Show the pool of packet memory
+    /// Show and change the pool: the packet memory that all ports share
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Show every ring that holds frames, as `ynl --family netdev --dump page-pool-get` shows page pools
     ///
-    /// One entry for each RX ring of a port, then one for each worker's fill ring. id: port id times workers, plus
-    /// worker, plus 1; fill rings come behind those of all ports there may be. ifindex: the port's netdev, of a fill
-    /// ring the collector's transmit end; left out while there is none. napi-id: the worker, from 0. inflight: frames
-    /// that the ring holds, with packets in them in an RX ring, posted for the kernel in a fill ring. inflight-mem:
-    /// their bytes.
+    /// The list has one entry for each RX ring of a port, then one for each fill ring of a worker.
+    ///
+    /// id: number of the ring. An RX ring has the port's id times the number of workers, plus the worker, plus 1. Fill
+    /// rings have the numbers after those.
+    ///
+    /// ifindex: number of the port's netdev, or of the collector's netdev for a fill ring. Absent without a netdev.
+    ///
+    /// napi-id: the worker that serves the ring, from 0.
+    ///
+    /// inflight: frames in the ring. In an RX ring they hold packets; in a fill ring they wait for packets.
+    ///
+    /// inflight-mem: bytes of these frames.
     PagePoolGet(Json),
-    /// Show the switch as a whole
+    /// Show and change settings of the whole switch
     #[command(subcommand)]
     Eswitch(EswitchCommand),
-    /// Receive queues: depth, binding, refill
+    /// Show and change receive queues: how deep they are, where they lie, how they are refilled
     #[command(subcommand)]
     Rxq(RxqCommand),
-    /// Hints: what the device or an XDP program knows about packets when they come in
+    /// Show and change hints: facts about a packet that the device or an XDP program writes below it
     #[command(subcommand)]
     Hints(HintsCommand),
-    /// Capture a port's packets as the switch receives them, with their hints, as pcapng
+    /// Write the packets that a port receives to a file in pcapng format, with their hints as comments
     Capture(CaptureArgs),
-    /// Check what this machine offers, and say what to do
+    /// Check whether this machine can run the switch, and say what to change
     ///
-    /// Needs no daemon. Exit status 1 if the switch can't start here.
+    /// Needs no daemon. The exit status is 1 if the switch can't start on this machine.
     Doctor(Json),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell, as in `forebay completions bash`
     Completions {
-        /// The shell.
+        /// The shell to complete in
         shell: Shell,
     },
-    /// Write man pages
+    /// Write the man pages, one for each command
     Man {
-        /// The directory to write to.
+        /// Directory to write them to; it is made if it is missing
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Print the API's OpenAPI document
+    /// Print the description of the HTTP API (OpenAPI)
     Openapi,
 }
 
@@ -108,40 +123,41 @@ pub struct Json {
 /// Arguments of `run`; what is given here goes before the configuration file.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// Configuration file (TOML); read again on SIGHUP
+    /// Configuration file in TOML; the daemon reads it again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Number of workers
+    /// Number of workers, the threads that forward packets, 1 to 64
     #[arg(long, value_name = "N")]
     pub workers: Option<u32>,
-    /// CPUs to pin the workers to, one each, as in 0,2-3
+    /// CPUs to pin the workers to, one CPU for each worker, as in 0,2-3
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
-    /// How much to log: off, error, warn, info, debug, trace
+    /// Least severity of the messages to log: off, error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
     pub log_level: Option<LogLevel>,
-    /// Let clients give the daemon XDP programs to load (`hints set PORT --program FILE`)
+    /// Allow `forebay hints set PORT --program FILE`, which loads an XDP program
     ///
-    /// Such a program can read kernel memory, so members of the socket's group could, too. Also allow_programs in
-    /// [api] of the configuration file.
+    /// Such a program can read kernel memory, so with this every member of the socket's group can. The configuration
+    /// file has the same setting: allow_programs in [api].
     #[arg(long)]
     pub allow_programs: bool,
-    /// Serve /metrics, read-only, on this address and TCP port
+    /// Address and TCP port to serve Prometheus metrics on, as in 127.0.0.1:9100 [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics_listen: Option<std::net::SocketAddr>,
-    /// Whether the kernel programs repeat what was decided once: on or off
+    /// Let the kernel repeat decisions about flows without the daemon: on or off
     #[arg(long, value_name = "ON|OFF", value_parser = word::<Offload>)]
     pub offload: Option<Offload>,
     /// Leave ports, flows and counters to the next daemon, and take over what the last one left
     ///
-    /// A daemon that serves the same socket with --handover is asked to leave (SIGUSR1). One that was killed has left
-    /// everything as well: the kernel goes on following flows meanwhile. SIGTERM is a full stop.
+    /// A daemon that serves the same socket with --handover is asked to leave by the signal SIGUSR1. A daemon that was
+    /// killed has left everything, too. The kernel forwards packets of known flows until the next daemon starts. The
+    /// signal SIGTERM stops the daemon and removes everything.
     #[arg(long)]
     pub handover: bool,
-    /// Remove what an earlier daemon with --handover left, and start anew
+    /// Remove what an earlier daemon with --handover left, and take over nothing
     #[arg(long)]
     pub clean: bool,
-    /// Directory on a BPF file system for what outlives the daemon
+    /// Directory on a BPF file system for the programs and tables that --handover keeps
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/forebay")]
     pub pin_dir: PathBuf,
     /// Check the configuration file and exit
@@ -156,25 +172,24 @@ pub struct CpuList(pub Vec<u32>);
 /// `forebay port`
 #[derive(Debug, Subcommand)]
 pub enum PortCommand {
-    /// Make netdevs ports of the switch
+    /// Make network devices (netdevs) ports of the switch
     Add(PortAddArgs),
-    /// Remove ports; their netdevs stay
+    /// Delete ports; their netdevs stay
     Del {
-        /// The ports' names
+        /// Names of the ports
         #[arg(required = true, value_name = "PORT")]
         names: Vec<String>,
     },
-    /// Change a port while it carries traffic
+    /// Change the VLANs of a port, or isolate it, while it carries packets
     Set(PortSetArgs),
     /// Show all ports
     List(Json),
     /// Show one port with its counters
     Show {
-        /// The port's name
+        /// Name of the port
         #[arg(value_name = "PORT")]
         name: String,
         /// How to print.
-        /// How to print the reply
         #[command(flatten)]
         json: Json,
     },
@@ -183,19 +198,22 @@ pub enum PortCommand {
 /// Arguments of `port add`.
 #[derive(Debug, Args)]
 pub struct PortAddArgs {
-    /// The netdevs, in the daemon's network namespace
+    /// Names of the netdevs, in the daemon's network namespace, as in veth1
     #[arg(required = true, value_name = "NETDEV")]
     pub netdevs: Vec<String>,
-    /// How to attach: auto, tcx or xdp
+    /// Where the kernel hands packets to the switch: tcx (veth, tap), xdp (network cards) or auto
     #[arg(long, default_value = "auto")]
     pub attach: Attach,
-    /// VLANs it carries: all, access:10 or trunk:10,20[,native:1]
+    /// VLANs that the port carries: all, access:VLAN or trunk:VLAN,VLAN[,native:VLAN]
+    ///
+    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags. trunk:10,20,native:1: several VLANs with
+    /// tags, and VLAN 1 without.
     #[arg(long, default_value = "all", value_name = "MODE")]
     pub vlan: VlanMode,
-    /// Let it reach only ports that are not isolated
+    /// Isolate the port, so that it reaches only ports that are not isolated
     #[arg(long)]
     pub isolated: bool,
-    /// The port's name, for a single netdev [default: the netdev's name]
+    /// Name of the port, if there is one netdev [default: the netdev's name]
     #[arg(long)]
     pub name: Option<String>,
     /// Also add a port whose netdev is not there or cannot be used now; it comes up when its netdev can
@@ -206,13 +224,16 @@ pub struct PortAddArgs {
 /// Arguments of `port set`.
 #[derive(Debug, Args)]
 pub struct PortSetArgs {
-    /// The port's name
+    /// Name of the port
     #[arg(value_name = "PORT")]
     pub name: String,
-    /// VLANs it carries: all, access:10 or trunk:10,20[,native:1]
+    /// VLANs that the port carries: all, access:VLAN or trunk:VLAN,VLAN[,native:VLAN]
+    ///
+    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags. trunk:10,20,native:1: several VLANs with
+    /// tags, and VLAN 1 without.
     #[arg(long, value_name = "MODE", required_unless_present = "isolated")]
     pub vlan: Option<VlanMode>,
-    /// Let it reach only ports that are not isolated: on or off
+    /// Isolate the port, so that it reaches only ports that are not isolated: on or off
     #[arg(long, value_name = "ON|OFF", value_parser = parse_switch, required_unless_present = "vlan")]
     pub isolated: Option<bool>,
 }
@@ -220,46 +241,45 @@ pub struct PortSetArgs {
 /// `forebay fdb`
 #[derive(Debug, Subcommand)]
 pub enum FdbCommand {
-    /// Show entries
+    /// Show the entries
     List {
         /// Which entries.
         #[command(flatten)]
         filter: FdbFilter,
         /// How to print.
-        /// How to print the reply
         #[command(flatten)]
         json: Json,
     },
-    /// Add a static entry
+    /// Add a static entry, which is neither learned nor forgotten
     Add {
-        /// The station's address
+        /// Ethernet address, as in 02:00:00:00:00:01
         mac: MacAddr,
-        /// The port it is behind
+        /// Name of the port that the address is behind
         #[arg(long)]
         port: String,
-        /// The station's VLAN; 0 for untagged on a transparent port
+        /// VLAN of the address, 0 to 4094; 0: untagged packets of ports with --vlan all
         #[arg(long, value_name = "VID", default_value = "0")]
         vlan: Vid,
     },
     /// Delete one entry, static or learned
     Del {
-        /// The station's address
+        /// Ethernet address, as in 02:00:00:00:00:01
         mac: MacAddr,
-        /// The station's VLAN; 0 for untagged on a transparent port
+        /// VLAN of the address, 0 to 4094; 0: untagged packets of ports with --vlan all
         #[arg(long, value_name = "VID", default_value = "0")]
         vlan: Vid,
     },
-    /// Forget learned entries: all, or those of one port or VLAN
+    /// Delete learned entries: all of them, or those of one port or VLAN
     Flush(FdbFilter),
 }
 
 /// Which entries.
 #[derive(Debug, Clone, Args)]
 pub struct FdbFilter {
-    /// Only those behind this port
+    /// Only entries behind this port
     #[arg(long)]
     pub port: Option<String>,
-    /// Only those of this VLAN
+    /// Only entries of this VLAN, 0 to 4094
     #[arg(long, value_name = "VID")]
     pub vlan: Option<Vid>,
 }
@@ -269,19 +289,19 @@ pub struct FdbFilter {
 pub struct StatsArgs {
     /// Only this port
     pub port: Option<String>,
-    /// Show that every packet was counted out exactly once; exit status 1 if not
+    /// Check that every packet was counted exactly once; the exit status is 1 if not
     #[arg(long, conflicts_with = "port")]
     pub check: bool,
-    /// What each worker does: iterations, cycles, bursts, lookups
+    /// Show what each worker did: rounds, processor cycles, bursts, lookups
     #[arg(long, conflicts_with_all = ["port", "check"])]
     pub workers: bool,
-    /// How long packets with hints had been under way when it was decided where they go
+    /// Show the time from a packet's arrival to its forwarding decision, for ports with hints
     #[arg(long, conflicts_with_all = ["port", "check", "workers"])]
     pub latency: bool,
-    /// Of workers: what they do in so many seconds from now, and not since the last --clear
+    /// With --workers: measure for SECONDS instead of since the last --clear
     #[arg(long, value_name = "SECONDS", requires = "workers", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: Option<u64>,
-    /// Of workers: show the numbers once more and count anew
+    /// With --workers: show the numbers, then set them to zero
     #[arg(long, requires = "workers", conflicts_with = "interval")]
     pub clear: bool,
     /// How to print.
@@ -292,37 +312,39 @@ pub struct StatsArgs {
 /// `forebay pool`
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Show how much memory there is and who holds it
+    /// Show how much packet memory there is, and how much each port holds
     Show(Json),
-    /// Change how much of it a port may hold
+    /// Change how much of the pool a port may hold, or the pool itself
     Set(PoolSetArgs),
-    /// Snapshots of what ports hold and held at most, as devlink-sb takes them
+    /// Take and show snapshots of how much each port holds and held at most, as `devlink sb occupancy` does
     #[command(subcommand)]
     Occupancy(OccupancyCommand),
-    /// Say how much memory a configuration takes, before it is started
+    /// Compute how much memory a configuration would take; needs no daemon
     Estimate(EstimateArgs),
 }
 
 /// Arguments of `pool set`.
 #[derive(Debug, Args)]
 pub struct PoolSetArgs {
-    /// The port's name; without one the whole pool is meant
+    /// Name of the port; leave it out to change the whole pool
     #[arg(value_name = "PORT", required_unless_present_any = ["policy", "frames"])]
     pub name: Option<String>,
-    /// Dynamic threshold: 2^(TH-10) times what is free, TH from 3 to 16
+    /// Dynamic threshold: the port may hold 2^(TH-10) times what is free; 3 to 16
+    ///
+    /// 10: as much as is free. 8: a quarter of that. 11: twice as much.
     #[arg(long, value_name = "TH", conflicts_with = "static_bytes")]
     pub th: Option<u8>,
-    /// Static threshold in bytes
+    /// Static threshold: the port may hold this many bytes
     #[arg(long = "static", value_name = "BYTES")]
     pub static_bytes: Option<u64>,
-    /// Frames it may hold whatever its threshold says
+    /// Frames that the port may hold even if its threshold is lower
     #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes", "policy", "frames"])]
     pub reserve: Option<u32>,
-    /// How all ports share: dt (Dynamic Thresholds) or headroom (the same, and room for everybody's first burst)
+    /// How ports share the pool: dt (Dynamic Thresholds), or headroom (dt, with room for a quiet port's first burst)
     #[arg(long, value_parser = word::<PoolPolicy>,
         conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
     pub policy: Option<PoolPolicy>,
-    /// Frames in the pool: a new one is made beside the old one, which is drained and released
+    /// Number of frames in the pool; ports move to a new pool while they carry packets
     #[arg(long, conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
     pub frames: Option<u32>,
 }
@@ -330,7 +352,7 @@ pub struct PoolSetArgs {
 /// `forebay rxq`
 #[derive(Debug, Subcommand)]
 pub enum RxqCommand {
-    /// Show depths, bindings and fill rings
+    /// Show the receive queues of all ports, and the fill rings that supply them with frames
     Show(Json),
     /// Change the receive queues of a port, or the collectors' fill rings
     Set(RxqSetArgs),
@@ -340,22 +362,22 @@ pub enum RxqCommand {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("change").multiple(true).required(true).args(["depth", "refill", "low", "binding"]))]
 pub struct RxqSetArgs {
-    /// The port's name
+    /// Name of the port
     #[arg(value_name = "PORT", required_unless_present = "collector")]
     pub name: Option<String>,
-    /// The collectors' fill rings, which supply all ports that are not bound directly
+    /// Change the fill rings of the collectors, which supply all ports with --binding collector
     #[arg(long, conflicts_with_all = ["name", "depth", "binding"])]
     pub collector: bool,
     /// Packets that an RX ring holds: a power of two from 64 to 4096
     #[arg(long, value_name = "PACKETS")]
     pub depth: Option<u32>,
-    /// How full fill rings are kept: static or adaptive
+    /// How full fill rings are kept: static (always full) or adaptive (at --low frames while the port is quiet)
     #[arg(long, value_parser = word::<RefillKind>)]
     pub refill: Option<RefillKind>,
-    /// Frames that adaptive refill keeps in a fill ring at rest
+    /// With --refill adaptive: frames in the fill ring of a quiet port
     #[arg(long, value_name = "FRAMES")]
     pub low: Option<u32>,
-    /// Where the port's packets wait, in spool mode spp: collector or direct
+    /// Where the port's packets wait in spool mode spp: collector, or direct (on the netdev's own queues, XDP ports only)
     #[arg(long, value_parser = word::<RxqBinding>)]
     pub binding: Option<RxqBinding>,
 }
@@ -363,9 +385,9 @@ pub struct RxqSetArgs {
 /// `forebay hints`
 #[derive(Debug, Subcommand)]
 pub enum HintsCommand {
-    /// Show who writes them, in which layouts, and how many packets came with them
+    /// Show which program writes hints at which port, their layouts, and how many packets had hints
     Show(HintsShowArgs),
-    /// Change who writes a port's hints, while packets flow
+    /// Change which program writes the hints of a port, while it carries packets
     Set(HintsSetArgs),
 }
 
@@ -375,7 +397,7 @@ pub struct HintsShowArgs {
     /// Only this port
     #[arg(value_name = "PORT")]
     pub name: Option<String>,
-    /// The output's form.
+    /// How to print.
     #[command(flatten)]
     pub json: Json,
 }
@@ -384,13 +406,13 @@ pub struct HintsShowArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("writer").required(true).args(["enabled", "program"]))]
 pub struct HintsSetArgs {
-    /// The port's name
+    /// Name of the port
     #[arg(value_name = "PORT")]
     pub name: String,
-    /// on: our own program writes what the driver can tell; off: nobody writes any
+    /// on: the built-in program writes the hints that the driver supports; off: no program writes hints
     #[arg(value_name = "ON|OFF", value_parser = parse_switch)]
     pub enabled: Option<bool>,
-    /// An object file that writes hints of its own, made with forebay_hints.h
+    /// Object file with an XDP program that writes hints, compiled with forebay_hints.h, as in mine.bpf.o
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
 }
@@ -398,19 +420,19 @@ pub struct HintsSetArgs {
 /// Arguments of `capture`.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// The port's name
+    /// Name of the port
     #[arg(value_name = "PORT")]
     pub name: String,
-    /// Where to; standard output if not given
+    /// File to write to, as in web.pcapng [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Packets after which it ends; 0: no limit
+    /// Number of packets after which the capture ends; 0: no limit
     #[arg(short = 'c', long, default_value_t = 0)]
     pub packets: u64,
-    /// Seconds after which it ends
+    /// Number of seconds after which the capture ends, 1 to 100
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub seconds: u32,
-    /// Bytes of each packet that are kept
+    /// Number of bytes to keep of each packet
     #[arg(short, long, value_name = "BYTES", default_value_t = 65_535, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub snaplen: u32,
 }
@@ -418,9 +440,9 @@ pub struct CaptureArgs {
 /// `forebay eswitch`
 #[derive(Debug, Subcommand)]
 pub enum EswitchCommand {
-    /// Show mode, offload, workers, collectors and limits
+    /// Show the settings of the switch, its workers, and its limits
     Show(Json),
-    /// Change how ports share packet memory, and what the kernel programs do, under traffic
+    /// Change a setting of the whole switch while it carries packets
     #[command(subcommand)]
     Set(EswitchSetCommand),
 }
@@ -428,7 +450,10 @@ pub enum EswitchCommand {
 /// `forebay eswitch set`
 #[derive(Debug, Subcommand)]
 pub enum EswitchSetCommand {
-    /// none: a memory of its own for every port; basic: one RX ring for all; spp: a ring a port on one shared pool
+    /// Change how ports share packet memory: none, basic or spp
+    ///
+    /// none: every port has its own memory. basic: all ports share one RX ring. spp: every port has its own RX ring,
+    /// and all rings share one pool.
     SpoolMode {
         /// none, basic or spp
         #[arg(value_parser = word::<SpoolMode>)]
@@ -437,7 +462,10 @@ pub enum EswitchSetCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// on: the kernel programs repeat what was decided once; off: every packet goes through user space
+    /// Let the kernel repeat decisions about flows, or not: on or off
+    ///
+    /// on: the kernel forwards the packets of a known flow without the daemon. off: every packet goes through the
+    /// daemon.
     Offload {
         /// on or off
         #[arg(value_parser = word::<Offload>)]

@@ -29,18 +29,20 @@ pub(crate) enum ClientError {
     #[error("no permission for {0}; become root or a member of the socket's group")]
     NoPermission(PathBuf),
     #[error(
-        "no permission for {full}, nor for {reading}, which is for reading; become root or a member of a socket's group"
+        "no permission for {full}, nor for the read-only socket {reading}; become root or a member of one of their groups"
     )]
     NoPermissionToRead { full: PathBuf, reading: PathBuf },
     #[error("can't reach the daemon at {0}: {1}")]
     Connect(PathBuf, io::Error),
-    #[error("the daemon did not answer within {} s; look at its log", TIMEOUT.as_secs())]
+    #[error("the daemon did not answer within {} s; its log may say why", TIMEOUT.as_secs())]
     Timeout,
-    #[error("the connection to the daemon broke: {0}")]
+    #[error("the connection to the daemon ended early: {0}; the daemon's log may say why")]
     Broken(#[from] hyper::Error),
-    #[error("the answer can't be read: {0}; do the daemon and this program have the same version?")]
+    #[error(
+        "the daemon's answer can't be read: {0}; use the same version of forebay for the daemon and the command line"
+    )]
     Unreadable(String),
-    #[error("can't write what was captured: {0}")]
+    #[error("can't write the captured packets: {0}")]
     Write(io::Error),
     #[error("{0}")]
     Refused(ApiError),

@@ -45,19 +45,21 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(150);
 pub(crate) enum DaemonError {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error("this machine lacks what the switch needs:\n  {}\nforebay doctor shows all checks", .0.join("\n  "))]
+    #[error("this machine can't run the switch:\n  {}\n`forebay doctor` shows all checks", .0.join("\n  "))]
     Machine(Vec<String>),
     #[error(transparent)]
     Socket(#[from] SocketError),
-    #[error("can't serve metrics on {address}: {error}; change metrics.listen")]
+    #[error(
+        "can't serve metrics on {address}: {error}; change metrics.listen in the configuration file, or --metrics-listen"
+    )]
     Metrics { address: SocketAddr, error: io::Error },
-    #[error("can't start: {0}")]
+    #[error("can't start the switch: {0}")]
     Start(#[from] wiring::StartError),
     #[error("can't start the control thread: {0}")]
     Control(#[from] io::Error),
-    #[error("can't take over: {0}")]
+    #[error("can't take over from the last daemon: {0}; start with --clean to remove what it left")]
     Handover(#[from] forebay_kernel::DatapathError),
-    #[error("the switch did not stop within {} s; the kernel takes back what it held", STOP_TIMEOUT.as_secs())]
+    #[error("the switch did not stop within {} s; the process ends all the same, and the kernel frees what it held", STOP_TIMEOUT.as_secs())]
     Stop,
     #[error("asked to end a second time before the switch had stopped; the kernel takes back what it held")]
     Hurried,
@@ -134,7 +136,7 @@ fn start_and_serve(
                 // The next daemon begins when the first socket is free; it takes both.
                 drop(owned_reading);
                 drop(owned);
-                tracing::info!("left everything to the next daemon");
+                tracing::info!("ports, flows and counters are left to the next daemon");
                 // Nothing is dropped: what is attached stays.
                 std::process::exit(0)
             }
@@ -152,7 +154,7 @@ fn bind_metrics(address: Option<SocketAddr>) -> Result<Option<std::net::TcpListe
 
 async fn stop(switch: Arc<dyn SwitchControl>, signals: &mut Signals) -> Result<(), DaemonError> {
     notify(&[NotifyState::Stopping]);
-    tracing::info!("stopping");
+    tracing::info!("the daemon is stopping");
     let stopping = tokio::task::spawn_blocking(move || switch.shutdown());
     let failed = tokio::select! {
         stopped = tokio::time::timeout(STOP_TIMEOUT, stopping) => match stopped {
@@ -169,7 +171,7 @@ async fn stop(switch: Arc<dyn SwitchControl>, signals: &mut Signals) -> Result<(
 /// Tells the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "can't tell the service manager");
+        tracing::warn!(%error, "can't send the daemon's state to the service manager");
     }
 }
 
@@ -211,7 +213,7 @@ impl Running {
     /// Until one tells to end. A service manager may send several at once, of which the one to leave counts.
     async fn wait_for_signals(mut self, signals: &mut Signals) -> End {
         notify(&[NotifyState::Ready]);
-        tracing::info!(socket = self.applied.switch.socket, "ready");
+        tracing::info!(socket = self.applied.switch.socket, "the daemon is ready");
         loop {
             tokio::select! {
                 biased;
@@ -240,7 +242,9 @@ impl Running {
         }
         match self.source.load() {
             Ok(new) => self.apply(new).await,
-            Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+            Err(error) => {
+                tracing::error!("the configuration file is not applied, and nothing has changed: {error}")
+            }
         }
         notify(&[NotifyState::Ready]);
     }
@@ -253,7 +257,9 @@ impl Running {
                 self.leaving.note_applied(&applied);
                 self.applied = applied;
             }
-            Err(error) => tracing::error!(%error, "applying the configuration failed"),
+            Err(error) => {
+                tracing::error!(%error, "the daemon failed while it applied the configuration file")
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ impl LogHandle {
     /// Takes effect at the next event.
     pub(crate) fn set_level(&self, level: LogLevel) {
         if let Err(error) = self.0.modify(|filter| *filter = filter_of(level)) {
-            tracing::warn!(%error, "the log level stays as it was");
+            tracing::warn!(%error, "can't change the log level");
         }
     }
 }

@@ -16,14 +16,14 @@ const STARTING: Capability = Capability::CAP_SYS_ADMIN;
 pub enum PrivilegeError {
     /// Run as root, or grant them: `AmbientCapabilities=` in a systemd unit, or `setcap` on the binary.
     #[error(
-        "missing capabilities: {missing}; run as root, or grant them (see the systemd unit that comes with forebay)"
+        "the process lacks the capabilities {missing}; run as root, or grant them with AmbientCapabilities= in a systemd unit"
     )]
     Missing {
         /// Their names, with commas.
         missing: String,
     },
     /// The kernel refused.
-    #[error("could not change the thread's capabilities: {0}")]
+    #[error("can't change the capabilities of the thread: {0}")]
     Refused(#[from] caps::errors::CapsError),
 }
 

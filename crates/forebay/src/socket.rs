@@ -31,10 +31,10 @@ pub(crate) struct Access<'a> {
 pub(crate) enum SocketError {
     #[error("another forebay daemon{pid} serves {path}; stop it, or choose another socket with --socket")]
     Taken { path: PathBuf, pid: String },
-    #[error("{0} is there and is not a socket; remove it, or choose another socket with --socket")]
+    #[error("{0} exists and is not a socket; remove it, or choose another socket with --socket")]
     NotASocket(PathBuf),
     #[error(
-        "there is no group `{group}`, which {path} is to belong to; make it with `groupadd --system {group}`, or change group or read_only_group in [api]"
+        "there is no group `{group}` for the socket {path}; make the group with `groupadd --system {group}`, or change group or read_only_group in [api]"
     )]
     NoGroup { group: String, path: PathBuf },
     #[error(

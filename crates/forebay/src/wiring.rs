@@ -36,7 +36,7 @@ pub fn start_switch(
 ) -> Result<Arc<dyn SwitchControl>, StartError> {
     privileges::check()?;
     if ShortGracePeriods::recover() {
-        tracing::info!("switched rcu_expedited off again, which a process that was killed had left on");
+        tracing::info!("switched the kernel's rcu_expedited off, which a killed daemon had left on");
     }
     let netns = PrivateNetns::new("collector")?;
     netns.run(privileges::keep_for_running)?;

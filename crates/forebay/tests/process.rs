@@ -231,8 +231,10 @@ fn sighup_applies_the_difference_and_a_bad_file_changes_nothing() {
     eventually("the bad file is refused", || logged("forebay.toml:2:1: unknown field `ageing`"));
     fs::write(&config, "[switch]\nworkers = 3\n[fdb]\nageing_seconds = 7\n").unwrap();
     daemon.signal(Signal::HUP);
-    eventually("the restart is asked for", || logged("switch.workers differs and stays as it was"));
-    eventually("the rest is applied", || logged("the configuration is applied"));
+    eventually("the restart is asked for", || {
+        logged("switch.workers has changed in the file; restart the daemon")
+    });
+    eventually("the rest is applied", || logged("the configuration file is applied"));
     assert!(daemon.ask(&["eswitch", "show"]).status.success());
 }
 

@@ -45,8 +45,8 @@ pub(super) async fn get(
 ) -> Result<Response, Refusal> {
     let port = name.clone();
     let Ok(slot) = SLOTS.try_acquire() else {
-        let error = ApiError::new(ErrorCode::Busy, "there are as many captures as the daemon runs at once");
-        return Err(error.with_limit(CAPTURES).with_remedy("wait until one ends").into());
+        let error = ApiError::new(ErrorCode::Busy, "too many captures run at once");
+        return Err(error.with_limit(CAPTURES).with_remedy("wait until a capture ends").into());
     };
     let capture = api.ask(move |switch| switch.capture(&port, select)).await??;
     let (sender, pieces) = mpsc::channel(PIECES);
@@ -55,10 +55,9 @@ pub(super) async fn get(
         let _slot = slot;
         pump(capture, &name, select, &sender);
     };
-    std::thread::Builder::new()
-        .name("forebay-capture".to_owned())
-        .spawn(pump)
-        .map_err(|error| ApiError::new(ErrorCode::Internal, format!("no thread for the capture: {error}")))?;
+    std::thread::Builder::new().name("forebay-capture".to_owned()).spawn(pump).map_err(|error| {
+        ApiError::new(ErrorCode::Internal, format!("can't start a thread for the capture: {error}"))
+    })?;
     let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
     Ok((kind, Body::new(Pieces(pieces))).into_response())
 }

@@ -45,7 +45,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if media_type.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let error = ApiError::new(ErrorCode::UnsupportedMediaType, "the body is not declared as JSON");
+    let error = ApiError::new(ErrorCode::UnsupportedMediaType, "the request's body is not declared as JSON");
     Err(error
         .with_field("Content-Type")
         .with_value(media_type)
@@ -57,16 +57,16 @@ fn body_error(error: &(dyn std::error::Error + 'static)) -> ApiError {
     if error.is::<LengthLimitError>() {
         return too_large();
     }
-    ApiError::new(ErrorCode::BadRequest, format!("the body did not arrive: {error}"))
+    ApiError::new(ErrorCode::BadRequest, format!("the request's body did not arrive: {error}"))
 }
 
 fn too_large() -> ApiError {
-    let error = ApiError::new(ErrorCode::TooLarge, "the body is too large");
-    error.with_limit(format!("{BODY_MAX_BYTES} bytes")).with_remedy("split the request")
+    let error = ApiError::new(ErrorCode::TooLarge, "the request's body is too large");
+    error.with_limit(format!("{BODY_MAX_BYTES} bytes")).with_remedy("split the request into several")
 }
 
 fn too_slow(limit: Duration) -> ApiError {
-    let error = ApiError::new(ErrorCode::TooSlow, "the body did not arrive in time");
+    let error = ApiError::new(ErrorCode::TooSlow, "the request's body did not arrive in time");
     error.with_limit(format!("{limit:?}"))
 }
 
@@ -87,7 +87,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     if !error.is_data() {
-        let error = ApiError::new(ErrorCode::BadRequest, format!("the body is not JSON: {text}"));
+        let error = ApiError::new(ErrorCode::BadRequest, format!("the request's body is not JSON: {text}"));
         return error.with_remedy("GET /openapi.json describes the requests");
     }
     let named = |code| match path {
@@ -117,8 +117,11 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let path = Path::from_request_parts(parts, state).await;
         path.map(|Path(value)| Segments(value)).map_err(|error: PathRejection| {
-            ApiError::new(ErrorCode::BadRequest, format!("the path can't be read: {}", error.body_text()))
-                .into()
+            ApiError::new(
+                ErrorCode::BadRequest,
+                format!("the request's path can't be read: {}", error.body_text()),
+            )
+            .into()
         })
     }
 }
@@ -133,8 +136,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Filter<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let query = Query::from_request_parts(parts, state).await;
         query.map(|Query(value)| Filter(value)).map_err(|error: QueryRejection| {
-            ApiError::new(ErrorCode::InvalidValue, format!("the query can't be read: {}", error.body_text()))
-                .into()
+            ApiError::new(
+                ErrorCode::InvalidValue,
+                format!("the request's query can't be read: {}", error.body_text()),
+            )
+            .into()
         })
     }
 }

@@ -78,7 +78,7 @@ pub(super) async fn change(
     Body(change): Body<PortSet>,
 ) -> Answer<PortShow> {
     if change.is_empty() {
-        let error = ApiError::new(ErrorCode::InvalidValue, "nothing to change");
+        let error = ApiError::new(ErrorCode::InvalidValue, "the request changes nothing");
         return Err(error.with_limit("at least one of vlan, isolated").into());
     }
     Ok(Json(api.ask(move |switch| switch.port_set(&name, change)).await??))

@@ -49,6 +49,6 @@ pub(super) async fn set_collector(
 
 /// A change that changes nothing.
 pub(super) fn nothing(fields: &str) -> ApiError {
-    ApiError::new(ErrorCode::InvalidValue, "nothing to change")
+    ApiError::new(ErrorCode::InvalidValue, "the request changes nothing")
         .with_limit(format!("at least one of {fields}"))
 }

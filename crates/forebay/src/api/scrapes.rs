@@ -77,6 +77,7 @@ impl Scrapes {
 }
 
 fn busy() -> Refusal {
-    let error = ApiError::new(ErrorCode::Busy, "the switch is at work and has no counters to show");
-    error.with_limit(format!("{} s", WAIT.as_secs())).with_remedy("scrape again in a second").into()
+    let error =
+        ApiError::new(ErrorCode::Busy, "the switch is busy with another request and did not answer in time");
+    error.with_limit(format!("{} s", WAIT.as_secs())).with_remedy("ask again in a second").into()
 }

@@ -85,7 +85,7 @@ pub async fn serve(listener: impl Accept, router: Router, limits: Limits) -> Inf
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "can't accept a connection; trying again");
+                tracing::warn!(%error, "can't accept a connection; the daemon tries again in 100 ms");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

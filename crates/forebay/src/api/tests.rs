@@ -158,9 +158,9 @@ fn forwarding_entries_are_added_filtered_and_deleted() {
 fn a_bad_body_is_refused_with_what_is_wrong() {
     let served = Served::new();
     for (body, status, code, message) in [
-        ("rubbish", 400, "bad-request", "the body is not JSON"),
-        ("", 400, "bad-request", "the body is not JSON"),
-        (r#"{"ports":[]} and more"#, 400, "bad-request", "the body is not JSON"),
+        ("rubbish", 400, "bad-request", "the request's body is not JSON"),
+        ("", 400, "bad-request", "the request's body is not JSON"),
+        (r#"{"ports":[]} and more"#, 400, "bad-request", "the request's body is not JSON"),
         (
             r#"{"ports":[{"netdev":"a","colour":1}]}"#,
             422,

@@ -10,59 +10,66 @@ use super::Json;
 /// `forebay flow`
 #[derive(Debug, Subcommand)]
 pub enum FlowCommand {
-    /// Show rules, all flows by port and then by packets, and how full their table is
+    /// Show all rules, all flows, and how full the table of flows is
     List(Json),
-    /// Add a rule, and print the number by which it is deleted
+    /// Add a rule, and print its number
     ///
-    /// Packets that have everything it asks for are dealt with as it says, before all else. What is left out asks nothing.
+    /// The rule's action applies to packets that match all the options that are given. An option that is left out
+    /// matches every packet. Rules come before the forwarding database.
+    ///
+    /// Example: forebay flow add --priority 10 --ip-proto tcp --dst 10.0.0.0/8 --dport 23 --action drop
     Add(FlowAddArgs),
-    /// Delete rules
+    /// Delete rules by their numbers
     Del {
-        /// The rules' numbers
+        /// Numbers of the rules, as `forebay flow list` shows them
         #[arg(required = true, value_name = "ID")]
         ids: Vec<u64>,
     },
-    /// Forget all flows; the next packet of each is decided about anew
+    /// Delete all flows; the daemon decides again about the next packet of each
     Flush,
 }
 
 /// Arguments of `flow add`.
 #[derive(Debug, Args)]
 pub struct FlowAddArgs {
-    /// Of two rules that a packet falls under, the one with the higher number counts
+    /// Priority of the rule, 0 to 65535; of all rules that a packet matches, the highest priority applies
     #[arg(long, value_name = "N")]
     pub priority: u16,
-    /// The port it comes in at
+    /// Name of the port at which the packet comes in
     #[arg(long, value_name = "PORT")]
     pub in_port: Option<String>,
-    /// Its source address
+    /// Source Ethernet address, as in 02:00:00:00:00:01
     #[arg(long, value_name = "MAC")]
     pub src_mac: Option<MacAddr>,
-    /// Its destination address
+    /// Destination Ethernet address, as in 02:00:00:00:00:02
     #[arg(long, value_name = "MAC")]
     pub dst_mac: Option<MacAddr>,
-    /// The VLAN it is in, 1 to 4094
+    /// VLAN of the packet, 1 to 4094
     #[arg(long, value_name = "VID")]
     pub vlan: Option<Vid>,
-    /// The EtherType behind its tag, as in 0x0800
+    /// EtherType after any VLAN tag, as in 0x0800 for IPv4
     #[arg(long, value_name = "TYPE")]
     pub ethertype: Option<Ethertype>,
-    /// What its IP header carries: icmp, tcp, udp, icmpv6, sctp or a number
+    /// IP protocol: icmp, tcp, udp, icmpv6, sctp or a number from 0 to 255
     #[arg(long, value_name = "PROTO")]
     pub ip_proto: Option<IpProto>,
-    /// The network of its source address, as in 10.0.0.0/8 or fd00::/8
+    /// Source IP address or network, as in 10.0.0.0/8 or fd00::/8
     #[arg(long, value_name = "NET")]
     pub src: Option<Prefix>,
-    /// The network of its destination address
+    /// Destination IP address or network, as in 192.0.2.1
     #[arg(long, value_name = "NET")]
     pub dst: Option<Prefix>,
-    /// Its source port or a range of them, as in 80-90
+    /// Source port of TCP, UDP or SCTP, or a range of ports, as in 1024-65535
     #[arg(long, value_name = "PORTS")]
     pub sport: Option<PortRange>,
-    /// Its destination port or a range of them
+    /// Destination port of TCP, UDP or SCTP, or a range of ports, as in 80 or 8000-8080
     #[arg(long, value_name = "PORTS")]
     pub dport: Option<PortRange>,
-    /// drop, output:PORT[,PORT...], normal (as without rules), mirror:PORT (the same, and a copy there) or mark:NUMBER
+    /// What happens to the packet: drop, output:PORT[,PORT...], normal, mirror:PORT or mark:NUMBER
+    ///
+    /// drop: nothing leaves. output:web,db: the packet leaves at these ports, up to 64. normal: the packet is forwarded
+    /// as if there were no rules. mirror:tap0: as normal, and a copy leaves at that port. mark:7: as normal, and the
+    /// packet carries that mark (skb mark) in the kernel.
     #[arg(long)]
     pub action: RuleAction,
     /// How to print.

@@ -12,9 +12,11 @@ use super::Json;
 /// `forebay pool occupancy`
 #[derive(Debug, Subcommand)]
 pub enum OccupancyCommand {
-    /// Note what every port holds now and the most it held
+    /// Take a snapshot of how much every port holds now and the most it held; it replaces the last one
     Snapshot,
-    /// Show the last snapshot, in bytes as current/max; its JSON has the shape of `devlink -j sb occupancy show`
+    /// Show the last snapshot, as current and largest number of bytes of each port
+    ///
+    /// With --json it has the shape of `devlink -j sb occupancy show`.
     Show {
         /// Only this port
         #[arg(value_name = "PORT")]
@@ -23,7 +25,7 @@ pub enum OccupancyCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// Begin the watermark of all ports, or of one, anew
+    /// Set the largest number of all ports, or of one, to zero
     Clearmax {
         /// Only this port
         #[arg(value_name = "PORT")]
@@ -34,7 +36,7 @@ pub enum OccupancyCommand {
 /// Arguments of `pool estimate`.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
-    /// Ports
+    /// Number of ports
     #[arg(long, value_name = "N")]
     pub ports: u32,
     /// Packets that an RX ring holds: a power of two from 64 to 4096
@@ -43,22 +45,22 @@ pub struct EstimateArgs {
     /// How ports share packet memory
     #[arg(long, value_enum, default_value_t = Mode::Spp)]
     pub mode: Mode,
-    /// How ports are attached; an XDP port has an RX ring at every worker
+    /// Where the kernel hands packets to the switch; an XDP port has one RX ring for each worker
     #[arg(long, value_enum, default_value_t = AttachTo::Tcx)]
     pub attach: AttachTo,
-    /// Receive queues of each netdev, for --mode none
+    /// With --mode none: number of receive queues of each netdev
     #[arg(long, value_name = "Q", default_value_t = 1)]
     pub queues: u32,
-    /// Workers
+    /// Number of workers
     #[arg(long, value_name = "W", default_value_t = 1)]
     pub workers: u32,
-    /// Frames of the shared pool [default: 16384]
+    /// Number of frames in the shared pool [default: 16384]
     #[arg(long, value_name = "F")]
     pub frames: Option<u32>,
-    /// Bytes of a frame: 2048 or 4096
+    /// Number of bytes in a frame: 2048 or 4096
     #[arg(long, value_name = "S", default_value_t = 2048)]
     pub frame_size: u32,
-    /// CPUs of the machine [default: this one's]
+    /// Number of CPUs of the machine [default: those of this machine]
     #[arg(long, value_name = "C")]
     pub cpus: Option<u32>,
     /// How to print.
@@ -69,20 +71,20 @@ pub struct EstimateArgs {
 /// A spool mode, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// A memory of its own for every port
+    /// Every port has its own memory
     None,
-    /// One RX ring for all ports
+    /// All ports share one RX ring
     Basic,
-    /// An RX ring per port on one shared pool
+    /// Every port has its own RX ring, and all rings share one pool
     Spp,
 }
 
 /// An attachment, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AttachTo {
-    /// At tcx ingress
+    /// At the netdev's tcx ingress hook
     Tcx,
-    /// As native XDP
+    /// At the netdev's driver, as native XDP
     Xdp,
 }
 

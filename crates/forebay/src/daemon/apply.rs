@@ -50,7 +50,7 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
         return old.clone();
     }
     for key in &diff.needs_restart {
-        tracing::warn!("{key} differs and stays as it was until forebay is restarted");
+        tracing::warn!("{key} has changed in the file; restart the daemon to apply it");
     }
     let FlowsConfig { redirect_peer, max_entries, .. } = old.flows;
     let flows = FlowsConfig { redirect_peer, max_entries, ..new.flows.clone() };
@@ -71,7 +71,7 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     apply_settings(switch, &diff, old, &mut applied);
     apply_static_entries(switch, &diff, &mut applied);
     rules::apply(switch, &diff, &mut applied);
-    tracing::info!(ports = applied.ports.len(), "the configuration is applied");
+    tracing::info!(ports = applied.ports.len(), "the configuration file is applied");
     applied
 }
 
@@ -83,9 +83,11 @@ fn delete_ports(switch: &dyn SwitchControl, names: Vec<String>) {
         Ok(reply) => {
             // Somebody deleted it by request before: what the file asks for is so.
             let refused = reply.refused.iter().filter(|refused| refused.error.code != ErrorCode::NoSuchPort);
-            refused.for_each(|refused| tracing::error!("port {} stays: {}", refused.name, refused.error));
+            refused.for_each(|refused| {
+                tracing::error!("port {} is not deleted: {}", refused.name, refused.error)
+            });
         }
-        Err(error) => tracing::error!("ports stay: {error}"),
+        Err(error) => tracing::error!("no port is deleted: {error}"),
     }
 }
 
@@ -97,7 +99,7 @@ fn add_ports(switch: &dyn SwitchControl, ports: &[PortSpec]) -> HashSet<String> 
     let reply = switch.port_add(PortAdd { ports: ports.to_vec(), wait: true });
     let mut netdevs = HashSet::new();
     for refused in &reply.refused {
-        tracing::error!("port on {} not added: {}", refused.netdev, refused.error);
+        tracing::error!("the port on netdev {} is not added: {}", refused.netdev, refused.error);
         netdevs.insert(refused.netdev.as_str());
     }
     let refused = ports.iter().filter(|port| netdevs.contains(port.netdev.as_str()));
@@ -106,7 +108,7 @@ fn add_ports(switch: &dyn SwitchControl, ports: &[PortSpec]) -> HashSet<String> 
 
 fn set_port(switch: &dyn SwitchControl, change: &PortChange, old: &Config, applied: &mut Config) {
     let Err(error) = switch.port_set(&change.name, change.set.clone()) else { return };
-    tracing::error!("port {} not changed: {error}", change.name);
+    tracing::error!("port {} is not changed: {error}", change.name);
     let named = |port: &&PortSpec| port.port_name() == change.name;
     let slot = applied.ports.iter_mut().find(|port| port.port_name() == change.name);
     if let (Some(before), Some(slot)) = (old.ports.iter().find(named), slot) {
@@ -117,7 +119,7 @@ fn set_port(switch: &dyn SwitchControl, change: &PortChange, old: &Config, appli
 fn apply_settings(switch: &dyn SwitchControl, diff: &ConfigDiff, old: &Config, applied: &mut Config) {
     let Some(settings) = diff.settings else { return };
     if let Err(error) = switch.apply_settings(settings) {
-        tracing::error!("[fdb], [flood] and [flows] stay as they were: {error}");
+        tracing::error!("the settings in [fdb], [flood] and [flows] are not applied: {error}");
         let static_entries = std::mem::take(&mut applied.fdb.static_entries);
         applied.fdb = old.fdb.clone();
         applied.fdb.static_entries = static_entries;
@@ -131,14 +133,18 @@ fn apply_static_entries(switch: &dyn SwitchControl, diff: &ConfigDiff, applied: 
     for entry in &diff.fdb_del {
         match switch.fdb_del(entry.clone()) {
             Err(error) if error.code != ErrorCode::NoSuchEntry => {
-                tracing::error!("static entry {} in VLAN {} stays: {error}", entry.mac, entry.vlan);
+                tracing::error!(
+                    "the static entry {} in VLAN {} is not deleted: {error}",
+                    entry.mac,
+                    entry.vlan
+                );
             }
             _ => {}
         }
     }
     for entry in &diff.fdb_add {
         if let Err(error) = switch.fdb_add(entry.clone()) {
-            tracing::error!("static entry {} in VLAN {} not added: {error}", entry.mac, entry.vlan);
+            tracing::error!("the static entry {} in VLAN {} is not added: {error}", entry.mac, entry.vlan);
             let is_it = |other: &FdbAdd| (other.vlan, other.mac) == (entry.vlan, entry.mac);
             applied.fdb.static_entries.retain(|other| !is_it(other));
         }

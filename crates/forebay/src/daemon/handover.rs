@@ -65,7 +65,7 @@ impl Leaving {
         }
         match Holder::find(socket) {
             Ok(Some(holder)) => {
-                tracing::info!(pid = holder.pid(), "asking the running daemon to leave");
+                tracing::info!(pid = holder.pid(), "asked the running daemon to end and leave its ports");
                 holder.ask_to_leave(LEAVE_TIMEOUT);
             }
             Ok(None) => {}
@@ -91,7 +91,7 @@ impl Leaving {
         }
         let write = || private_file::replace(&self.applied_in, &serde_json::to_vec(applied)?);
         if let Err(error) = write() {
-            tracing::warn!(%error, path = %self.applied_in.display(), "the next daemon will not know what was configured");
+            tracing::warn!(%error, path = %self.applied_in.display(), "can't write the applied configuration; the next daemon will not delete ports that leave the file");
         }
     }
 

@@ -9,7 +9,7 @@ pub(super) fn apply(switch: &dyn SwitchControl, diff: &ConfigDiff, applied: &mut
     delete(switch, &diff.rules_del, applied);
     for rule in &diff.rules_add {
         if let Err(error) = switch.flow_add(rule.clone()) {
-            tracing::error!("rule not added ({rule}, priority {}): {error}", rule.priority);
+            tracing::error!("the rule ({rule}, priority {}) is not added: {error}", rule.priority);
             applied.flows.rules.retain(|other| other != rule);
         }
     }
@@ -23,7 +23,7 @@ fn delete(switch: &dyn SwitchControl, rules: &[RuleAdd], applied: &mut Config) {
     for shown in switch.rule_list().into_iter().filter(|shown| rules.contains(&shown.rule)) {
         match switch.flow_del(shown.id) {
             Err(error) if error.code != ErrorCode::NoSuchRule => {
-                tracing::error!("rule {} stays ({}): {error}", shown.id, shown.rule);
+                tracing::error!("rule {} ({}) is not deleted: {error}", shown.id, shown.rule);
                 // Kept in mind, so that the next time tries again.
                 applied.flows.rules.push(shown.rule);
             }
