@@ -287,7 +287,7 @@ pub struct FdbFilter {
 /// Arguments of `stats`.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Only this port
+    /// Show only this port
     pub port: Option<String>,
     /// Check that every packet was counted exactly once; the exit status is 1 if not
     #[arg(long, conflicts_with = "port")]
@@ -298,7 +298,7 @@ pub struct StatsArgs {
     /// Show the time from a packet's arrival to its forwarding decision, for ports with hints
     #[arg(long, conflicts_with_all = ["port", "check", "workers"])]
     pub latency: bool,
-    /// With --workers: measure for SECONDS instead of since the last --clear
+    /// With --workers: measure for SECONDS, 1 to 3600, instead of since the last --clear
     #[arg(long, value_name = "SECONDS", requires = "workers", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: Option<u64>,
     /// With --workers: show the numbers, then set them to zero
@@ -315,6 +315,8 @@ pub enum PoolCommand {
     /// Show how much packet memory there is, and how much each port holds
     Show(Json),
     /// Change how much of the pool a port may hold, or the pool itself
+    ///
+    /// Examples: forebay pool set web --th 8, forebay pool set --frames 32768
     Set(PoolSetArgs),
     /// Take and show snapshots of how much each port holds and held at most, as `devlink sb occupancy` does
     #[command(subcommand)]
@@ -334,7 +336,7 @@ pub struct PoolSetArgs {
     /// 10: as much as is free. 8: a quarter of that. 11: twice as much.
     #[arg(long, value_name = "TH", conflicts_with = "static_bytes")]
     pub th: Option<u8>,
-    /// Static threshold: the port may hold this many bytes
+    /// Static threshold: the port may hold this many bytes, as in 65536
     #[arg(long = "static", value_name = "BYTES")]
     pub static_bytes: Option<u64>,
     /// Frames that the port may hold even if its threshold is lower
@@ -394,7 +396,7 @@ pub enum HintsCommand {
 /// Arguments of `hints show`.
 #[derive(Debug, Args)]
 pub struct HintsShowArgs {
-    /// Only this port
+    /// Show only this port
     #[arg(value_name = "PORT")]
     pub name: Option<String>,
     /// How to print.
@@ -432,7 +434,7 @@ pub struct CaptureArgs {
     /// Number of seconds after which the capture ends, 1 to 100
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub seconds: u32,
-    /// Number of bytes to keep of each packet
+    /// Number of bytes to keep of each packet, 1 to 65535
     #[arg(short, long, value_name = "BYTES", default_value_t = 65_535, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub snaplen: u32,
 }

@@ -187,7 +187,7 @@ pub(crate) fn check(check: &StatsCheck) -> String {
         grid.row([balance.name.clone(), left, right, difference]);
     }
     let verdict = match check.balanced {
-        true => "balanced: every packet was counted out exactly once",
+        true => "balanced: every packet was counted exactly once",
         false => {
             "NOT balanced: packets are under way, or were lost or counted twice; ask again without traffic"
         }

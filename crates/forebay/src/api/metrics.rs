@@ -167,7 +167,7 @@ impl Snapshot {
         let eswitch = &self.eswitch;
         let balanced = u64::from(self.stats.check.balanced);
         gauge(encoder, "ports", "Ports there are", eswitch.ports.into())?;
-        gauge(encoder, "counters_balanced", "1 if every packet was counted out exactly once", balanced)?;
+        gauge(encoder, "counters_balanced", "1 if every packet was counted exactly once", balanced)?;
         gauge(encoder, "uptime_seconds", "Seconds since start", eswitch.uptime_seconds)?;
         let about = [("version", eswitch.version.clone()), ("spool_mode", eswitch.spool_mode.to_string())];
         gauges(encoder, "build", "1, with version and mode as labels", [(about, 1)].into_iter())

@@ -18,7 +18,7 @@ pub enum OccupancyCommand {
     ///
     /// With --json it has the shape of `devlink -j sb occupancy show`.
     Show {
-        /// Only this port
+        /// Show only this port
         #[arg(value_name = "PORT")]
         port: Option<String>,
         /// How to print.
@@ -27,7 +27,7 @@ pub enum OccupancyCommand {
     },
     /// Set the largest number of all ports, or of one, to zero
     Clearmax {
-        /// Only this port
+        /// Clear only this port
         #[arg(value_name = "PORT")]
         port: Option<String>,
     },

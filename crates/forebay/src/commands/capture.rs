@@ -12,7 +12,7 @@ pub(super) fn run(client: &Client, args: &CaptureArgs) -> Outcome {
     let CaptureArgs { name, write, packets, seconds, snaplen } = args;
     let path = format!("/v1/capture/{}?packets={packets}&seconds={seconds}&snaplen={snaplen}", segment(name));
     if write.is_none() && io::stdout().is_terminal() {
-        let text = "pcapng is nothing for a terminal; name a file with -w, or pipe it into a program";
+        let text = "a capture can't be shown on a terminal; write it to a file with -w FILE, or pipe it into a program";
         return Err(Failure::Usage(text.to_owned()));
     }
     // Not before the daemon has agreed: what the file had would be lost for nothing.

@@ -26,7 +26,7 @@ pub(super) fn run(client: &Client, command: FdbCommand) -> Outcome {
         FdbCommand::Flush(FdbFilter { port, vlan }) => {
             let reply: FdbFlushReply =
                 client.send(Method::POST, "/v1/fdb/flush", &FdbFlush { port, vlan })?;
-            print(&format!("{} learned entries forgotten", reply.flushed));
+            print(&format!("{} learned entries deleted", reply.flushed));
         }
     }
     Ok(())

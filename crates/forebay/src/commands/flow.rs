@@ -21,7 +21,7 @@ pub(super) fn run(client: &Client, command: &FlowCommand) -> Outcome {
         FlowCommand::Del { ids } => del(client, ids),
         FlowCommand::Flush => {
             let reply: FlowFlushReply = client.send(Method::POST, "/v1/flows/flush", &())?;
-            print(&format!("{} flows forgotten", reply.flushed));
+            print(&format!("{} flows deleted", reply.flushed));
             Ok(())
         }
     }
