@@ -72,6 +72,16 @@ impl Netns {
         command::run(command, Duration::from_secs(120))?.success()
     }
 
+    /// Number of programs at the tcx ingress of a netdev; older tools do not show them.
+    ///
+    /// # Errors
+    /// When there is no such netdev, or the kernel does not say.
+    pub fn tcx_programs(&self, ifname: &str) -> Result<u32> {
+        let ifindex = self.ifindex(ifname)?.cast_signed();
+        let counted = self.enter(|| crate::sys::tcx::count(ifindex))?;
+        counted.map_err(|error| LabError::system(format!("counting the programs of {ifname}"), error))
+    }
+
     /// Calls `inside` on a thread that is in the namespace; sockets it opens stay there.
     ///
     /// # Errors

@@ -18,3 +18,13 @@ pub(crate) fn attach(program: BorrowedFd<'_>, ifindex: i32) -> io::Result<OwnedF
     // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
+
+/// Number of programs at the tcx ingress of a netdev in the calling thread's namespace.
+pub(crate) fn count(ifindex: i32) -> io::Result<u32> {
+    let mut count = 0;
+    let nowhere = std::ptr::null_mut();
+    // SAFETY: the count is written to a number that outlives the call; with room for none, no ids are written.
+    let failed =
+        unsafe { sys::bpf_prog_query(ifindex, TCX_INGRESS, 0, std::ptr::null_mut(), nowhere, &mut count) };
+    if failed < 0 { Err(io::Error::from_raw_os_error(-failed)) } else { Ok(count) }
+}
