@@ -14,7 +14,7 @@ pub mod ethertype {
     pub const IPV6: u16 = 0x86dd;
     /// 802.1Q customer tag: the one that selects a VLAN in this switch.
     pub const VLAN: u16 = 0x8100;
-    /// 802.1ad service tag: carried like any payload.
+    /// 802.1ad service tag: it selects no VLAN.
     pub const SERVICE_VLAN: u16 = 0x88a8;
 }
 

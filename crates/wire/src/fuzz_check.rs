@@ -2,7 +2,8 @@
 //!
 //! A function rather than a target, so that plain tests replay the committed corpus without the fuzzer.
 
-use crate::{Completion, Verdict, chain, complete_checksum, frame, verify_l4};
+use crate::ethernet::HEADER_LEN;
+use crate::{Completion, Verdict, behind_tags, chain, complete_checksum, frame, network, verify_l4};
 
 /// Fragments a fuzzed packet is cut into at most, less one: as many cuts as its first bytes may name.
 const MAX_CUTS: usize = 4;
@@ -14,6 +15,7 @@ const MAX_CUTS: usize = 4;
 pub fn packet(input: &[u8]) {
     let Some((cuts, packet)) = split_input(input) else { return };
     let _ = frame(packet);
+    look_deeper(packet);
     let mut whole = packet.to_vec();
     let done = complete_checksum(&mut [&mut whole]);
     check_done(packet, &whole, done);
@@ -25,6 +27,16 @@ pub fn packet(input: &[u8]) {
         "a second run completes"
     );
     assert_eq!(whole, again, "a second run changes bytes");
+}
+
+/// What rules would be asked with.
+fn look_deeper(packet: &[u8]) {
+    let Some((header, behind)) = packet.split_at_checked(HEADER_LEN) else { return };
+    let outer = u16::from_be_bytes([header[HEADER_LEN - 2], header[HEADER_LEN - 1]]);
+    if let Some(inner) = behind_tags(outer, behind) {
+        assert!(inner.at <= behind.len(), "the tags end behind the packet");
+        let _ = network(inner.ethertype, &behind[inner.at..]);
+    }
 }
 
 const COMPLETED: std::mem::Discriminant<Completion> =

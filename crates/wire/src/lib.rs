@@ -6,10 +6,11 @@
 //!
 //! The rule it keeps: every function is pure, allocates nothing, and is total. Any byte string gets an answer, none
 //! gets a panic, and the work for one packet is bounded by named constants ([`locate::MAX_TAGS`],
-//! [`locate::MAX_EXTENSIONS`], [`locate::MAX_OPTIONS`]) and by the packet's own length.
+//! [`locate::MAX_EXTENSIONS`], [`locate::MAX_OPTIONS`], [`stack::MAX_FURTHER_TAGS`]) and by the packet's own length.
 //!
 //! ```text
 //!  bytes ──► parse::frame ──► FrameInfo or BadFrame                        every packet
+//!  bytes ──► stack::behind_tags ──► network::network ──► NetworkInfo         packets that rules look deeper into
 //!  bytes ──► locate::segment ──► unfinished::complete_checksum             packets whose sender left work undone
 //!               │                       └─► checksum, crc32c
 //!               └─ ethernet → vlan … → ipv4 | ipv6 → l4
@@ -30,12 +31,14 @@ pub mod mac;
 pub mod network;
 pub mod parse;
 pub mod run;
+pub mod stack;
 #[cfg(test)]
 mod testing;
 pub mod unfinished;
 pub mod vlan;
 
-pub use network::{NetworkInfo, PlainIpv4, network, plain_ipv4};
+pub use network::{NetworkInfo, PlainIpv4, Unread, network, plain_ipv4};
 pub use parse::{BadFrame, FrameInfo, frame};
+pub use stack::{TagKinds, behind_tags};
 pub use unfinished::{Completion, Verdict, complete_checksum, verify_l4};
 pub use vlan::Tag;

@@ -2,6 +2,9 @@
 //!
 //! The kernel programs read the same for most packets (`bpf/classes.h`) and leave the rest to user space; so what
 //! counts here counts there: lengths that the header claims are not looked at, only what bytes there are.
+//!
+//! The rule it keeps: what cannot be read is said to be unread ([`Unread`]), and never passes for absent. Otherwise a
+//! sender could hide a packet from a rule behind one extension header more than anybody looks behind.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,11 +27,35 @@ pub struct NetworkInfo {
     pub proto: u8,
     /// Source and destination port of TCP, UDP and SCTP, if they are there: later fragments have none.
     pub ports: Option<(u16, u16)>,
+    /// What of this a receiver may see and we do not: [`Unread::Ports`] or [`Unread::Transport`] at most.
+    pub unread: Unread,
+}
+
+/// What of a packet could not be read, though the packet may have it. Each step includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unread {
+    /// All was read that there is.
+    #[default]
+    Nothing,
+    /// The ports: the packet, or its first fragment, ends before them.
+    Ports,
+    /// Protocol and ports: there are more IPv6 extension headers than [`MAX_EXTENSIONS`], or one is cut off.
+    Transport,
+    /// All that is behind layer 2: there are more tags than [`crate::stack::MAX_FURTHER_TAGS`], or one is cut off.
+    Everything,
+}
+
+impl Unread {
+    /// Every step, [`Unread::Nothing`] first.
+    pub const ALL: [Unread; 4] = [Unread::Nothing, Unread::Ports, Unread::Transport, Unread::Everything];
 }
 
 /// Bits of an IPv4 header's fragment word, and of an IPv6 fragment header's, that are its offset.
 const IPV4_OFFSET: u16 = 0x1fff;
 const IPV6_OFFSET: u16 = 0xfff8;
+/// Bits that say that more fragments come.
+const IPV4_MORE: u16 = 0x2000;
+const IPV6_MORE: u16 = 1;
 
 /// Reads the IP packet that `ethertype` says `bytes` begin with. `None`: it says something else, or no such header is
 /// there. Bounded, never allocates, may be called on the packet path.
@@ -40,8 +67,7 @@ pub fn network(ethertype: u16, bytes: &[u8]) -> Option<NetworkInfo> {
     }
 }
 
-/// What most packets are: IPv4 without options, not a later fragment, with ports. As words, because it is read of each
-/// packet.
+/// What most packets are: IPv4 without options, not a fragment, with ports. As words, because it is read of each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainIpv4 {
     /// Source address, and below it the destination's.
@@ -63,7 +89,7 @@ pub fn plain_ipv4(bytes: &[u8]) -> Option<PlainIpv4> {
     let head: &[u8; PLAIN_LEN] = bytes.first_chunk()?;
     let (ip, ports) = head.split_first_chunk::<{ ipv4::MIN_HEADER_LEN }>()?;
     let fragment = u16::from_be_bytes([ip[6], ip[7]]);
-    let is_plain = ip[0] == PLAIN && fragment & IPV4_OFFSET == 0;
+    let is_plain = ip[0] == PLAIN && fragment & (IPV4_OFFSET | IPV4_MORE) == 0;
     if !is_plain || Transport::from_protocol(ip[9]).is_none() {
         return None;
     }
@@ -81,11 +107,14 @@ fn in_ipv4(bytes: &[u8]) -> Option<NetworkInfo> {
     }
     let [a, b, c, d, e, f, g, h] = ip.addresses;
     let is_first = ip.fragment.get() & IPV4_OFFSET == 0;
+    let carried = claimed(bytes, ip.fragment.get() & IPV4_MORE != 0, ip.total_len.get().into());
+    let (ports, unread) = ports(ip.protocol, carried, is_first.then_some(ip.header_len()));
     Some(NetworkInfo {
         src: Ipv4Addr::new(a, b, c, d).into(),
         dst: Ipv4Addr::new(e, f, g, h).into(),
         proto: ip.protocol,
-        ports: is_first.then(|| ports(ip.protocol, bytes, ip.header_len())).flatten(),
+        ports,
+        unread,
     })
 }
 
@@ -95,40 +124,55 @@ fn in_ipv6(bytes: &[u8]) -> Option<NetworkInfo> {
         return None;
     }
     let (src, dst) = ip.addresses.split_first_chunk::<16>()?;
-    let behind = behind_extensions(bytes, ip.next_header);
-    let ports = behind.at.and_then(|at| ports(behind.proto, bytes, at));
+    let Behind { proto, at, is_read, has_more } = behind_extensions(bytes, ip.next_header);
+    let carried = claimed(bytes, has_more, ipv6::HEADER_LEN + usize::from(ip.payload_len.get()));
+    let (ports, unread) = if is_read { ports(proto, carried, at) } else { (None, Unread::Transport) };
     let dst: [u8; 16] = dst.try_into().ok()?;
     Some(NetworkInfo {
         src: Ipv6Addr::from(*src).into(),
         dst: Ipv6Addr::from(dst).into(),
-        proto: behind.proto,
+        proto,
         ports,
+        unread,
     })
 }
 
 /// What comes behind the extension headers, as far as they are there.
 struct Behind {
     proto: u8,
-    /// `None`: it is not in this packet.
+    /// `None`: a later fragment has not got it.
     at: Option<usize>,
+    /// The extension headers end within the packet, and within what is looked at.
+    is_read: bool,
+    /// It is a fragment, and more of them come.
+    has_more: bool,
+}
+
+/// Of a fragment, the bytes that its header claims: padding behind them would pass for ports that the receiver takes from
+/// elsewhere. Of other packets all bytes, because there the receiver finds no ports if the header claims fewer.
+fn claimed(bytes: &[u8], has_more: bool, len: usize) -> &[u8] {
+    if has_more { &bytes[..len.min(bytes.len())] } else { bytes }
 }
 
 fn behind_extensions(bytes: &[u8], first: u8) -> Behind {
-    let (mut proto, mut at) = (first, ipv6::HEADER_LEN);
+    let (mut proto, mut at, mut has_more) = (first, ipv6::HEADER_LEN, false);
     for _ in 0..MAX_EXTENSIONS {
         if !is_extension(proto) {
             break;
         }
         let header = bytes.get(at..).and_then(|rest| ExtensionHeader::read_from_prefix(rest).ok());
-        let Some((header, _)) = header else { return Behind { proto, at: None } };
+        let Some((header, _)) = header else { return Behind { proto, at: None, is_read: false, has_more } };
         at += header.byte_len(proto);
-        let is_later = proto == extension::FRAGMENT && header.rest.get() & IPV6_OFFSET != 0;
+        let fragment = if proto == extension::FRAGMENT { header.rest.get() } else { 0 };
+        has_more |= fragment & IPV6_MORE != 0;
         proto = header.next_header;
-        if is_later {
-            return Behind { proto, at: None };
+        if fragment & IPV6_OFFSET != 0 {
+            // Its first fragment says what it is, and rules see that one too.
+            return Behind { proto, at: None, is_read: true, has_more };
         }
     }
-    Behind { proto, at: Some(at) }
+    let is_read = !is_extension(proto) && at <= bytes.len();
+    Behind { proto, at: Some(at), is_read, has_more }
 }
 
 fn is_extension(proto: u8) -> bool {
@@ -136,11 +180,15 @@ fn is_extension(proto: u8) -> bool {
     matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-/// All three protocols begin with them.
-fn ports(proto: u8, bytes: &[u8], at: usize) -> Option<(u16, u16)> {
-    Transport::from_protocol(proto)?;
-    let [a, b, c, d] = *bytes.get(at..)?.first_chunk()?;
-    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+/// The ports of a segment that begins at `at`, if it is in the packet: all three protocols begin with them.
+fn ports(proto: u8, bytes: &[u8], at: Option<usize>) -> (Option<(u16, u16)>, Unread) {
+    let (Some(_), Some(at)) = (Transport::from_protocol(proto), at) else { return (None, Unread::Nothing) };
+    match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        Some(&[a, b, c, d]) => {
+            (Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))), Unread::Nothing)
+        }
+        None => (None, Unread::Ports),
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +199,7 @@ mod tests {
     fn v4(proto: u8, fragment: u16, options: usize) -> Vec<u8> {
         let mut bytes = vec![0; 20 + options];
         bytes[0] = 0x40 | ((20 + options) / 4) as u8;
+        bytes[3] = 24 + options as u8;
         bytes[6..8].copy_from_slice(&fragment.to_be_bytes());
         bytes[9] = proto;
         bytes[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
@@ -160,7 +209,8 @@ mod tests {
 
     fn v6(next: u8, rest: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 40];
-        (bytes[0], bytes[6], bytes[23], bytes[39]) = (0x60, next, 1, 2);
+        (bytes[0], bytes[5], bytes[6]) = (0x60, rest.len() as u8, next);
+        (bytes[23], bytes[39]) = (1, 2);
         bytes.extend(rest);
         bytes
     }
@@ -208,7 +258,11 @@ mod tests {
                 }
             }
         }
-        assert_eq!(plain, 3 * 4, "three protocols have ports; four of the fragment words are of a first one");
+        assert_eq!(
+            plain,
+            3 * 3,
+            "three protocols have ports; three of the fragment words are of no fragment"
+        );
         assert_eq!(plain_ipv4(&v6(17, &[0; 8])), None);
     }
 
@@ -233,6 +287,84 @@ mod tests {
         assert_eq!(network(ethertype::IPV6, &v4(6, 0, 40)), None);
         assert_eq!(network(ethertype::IPV4, &[0x44; 60]), None, "a header of 16 bytes");
         assert_eq!(network(0x0806, &v4(6, 0, 0)), None);
-        assert_eq!(network(ethertype::IPV4, &v4(6, 0, 0)[..22]).unwrap().ports, None);
+    }
+
+    /// Ports and what is unread of an IPv4 packet.
+    fn of_v4(bytes: &[u8]) -> (Option<(u16, u16)>, Unread) {
+        let info = network(ethertype::IPV4, bytes).unwrap();
+        (info.ports, info.unread)
+    }
+
+    #[test]
+    fn ports_that_are_cut_off_are_unread_and_those_of_later_fragments_are_not_there() {
+        for (fragment, cut) in [(0x2000, 20), (0x2000, 23), (0, 22)] {
+            assert_eq!(of_v4(&v4(17, fragment, 0)[..cut]), (None, Unread::Ports), "{fragment:#x}, {cut}");
+        }
+        assert_eq!(of_v4(&v4(17, 0x2000, 0)), (Some((0x1234, 80)), Unread::Nothing));
+        assert_eq!(of_v4(&v4(17, 0x2001, 0)[..20]), (None, Unread::Nothing), "a later fragment");
+        assert_eq!(of_v4(&v4(1, 0, 0)[..20]), (None, Unread::Nothing), "a protocol without ports");
+        assert_eq!(of_v4(&v4(17, 0, 4)[..24]), (None, Unread::Ports), "behind options");
+        let v6 = network(ethertype::IPV6, &v6(17, &[0, 7, 0])).unwrap();
+        assert_eq!((v6.proto, v6.ports, v6.unread), (17, None, Unread::Ports));
+    }
+
+    #[test]
+    fn padding_behind_a_fragment_is_no_ports() {
+        let mut fragment = v4(17, 0x2000, 0);
+        fragment[3] = 22;
+        assert_eq!(of_v4(&fragment), (None, Unread::Ports));
+        fragment[6] = 0;
+        assert_eq!(of_v4(&fragment).1, Unread::Nothing, "the receiver finds no datagram there");
+        let mut fragment = v6(44, &[17, 0, 0, 1, 0, 0, 0, 1, 0, 9, 0, 7]);
+        fragment[5] = 11;
+        assert_eq!(network(ethertype::IPV6, &fragment).unwrap().unread, Unread::Ports);
+        fragment[5] = 12;
+        assert_eq!(network(ethertype::IPV6, &fragment).unwrap().ports, Some((9, 7)));
+    }
+
+    /// So many headers of destination options, then UDP.
+    fn chain(extensions: usize) -> Vec<u8> {
+        let kinds = vec![60; extensions];
+        let next = kinds.iter().skip(1).copied().chain([17]).flat_map(|next| [next, 0, 0, 0, 0, 0, 0, 0]);
+        let rest: Vec<u8> = if extensions == 0 { Vec::new() } else { next.collect() };
+        v6(kinds.first().copied().unwrap_or(17), &[&rest[..], &[0, 9, 0, 7]].concat())
+    }
+
+    #[test]
+    fn behind_more_extension_headers_than_are_looked_at_nothing_is_guessed() {
+        for extensions in 0..=MAX_EXTENSIONS {
+            let info = network(ethertype::IPV6, &chain(extensions)).unwrap();
+            assert_eq!((info.proto, info.ports, info.unread), (17, Some((9, 7)), Unread::Nothing));
+        }
+        let info = network(ethertype::IPV6, &chain(MAX_EXTENSIONS + 1)).unwrap();
+        assert_eq!((info.ports, info.unread), (None, Unread::Transport));
+        assert_eq!(info.src, "::1".parse::<IpAddr>().unwrap(), "the addresses are known");
+    }
+
+    #[test]
+    fn an_extension_header_that_is_cut_off_hides_the_protocol() {
+        let whole = chain(2);
+        for len in 40..40 + 16 {
+            let info = network(ethertype::IPV6, &whole[..len]).unwrap();
+            assert_eq!((info.ports, info.unread), (None, Unread::Transport), "{len} bytes");
+        }
+        assert_eq!(network(ethertype::IPV6, &whole[..56]).unwrap().unread, Unread::Ports);
+        // The first fragment of a packet whose options reach into the second.
+        let first = v6(44, &[60, 0, 0, 1, 0, 0, 0, 1, 17, 30, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(network(ethertype::IPV6, &first).unwrap().unread, Unread::Transport);
+        let later = v6(44, &[17, 0, 0, 9, 0, 0, 0, 1]);
+        let info = network(ethertype::IPV6, &later).unwrap();
+        assert_eq!((info.proto, info.ports, info.unread), (17, None, Unread::Nothing));
+    }
+
+    #[test]
+    fn what_is_encrypted_or_unknown_is_a_protocol_without_ports() {
+        for proto in [50, 59, 135, 253] {
+            let info = network(ethertype::IPV6, &v6(proto, &[17, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 7])).unwrap();
+            assert_eq!((info.proto, info.ports, info.unread), (proto, None, Unread::Nothing));
+        }
+        // An authentication header's length is in words of four bytes.
+        let info = network(ethertype::IPV6, &v6(51, &[17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 7]));
+        assert_eq!(info.unwrap().ports, Some((9, 7)));
     }
 }

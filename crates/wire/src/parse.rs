@@ -1,7 +1,7 @@
 //! What the switch needs to know of every packet.
 //!
-//! Deliberately little: addresses, the outer 802.1Q tag, the EtherType behind it. A stack of further tags is
-//! payload, and so is an outer 802.1ad tag: it selects no VLAN, the frame counts as untagged and passes unchanged.
+//! Deliberately little: addresses, the outer 802.1Q tag, the EtherType behind it. Further tags choose no VLAN, and
+//! neither does an outer 802.1ad tag: such a frame counts as untagged. Rules look behind them, see [`crate::stack`].
 
 use crate::ethernet::{HEADER_LEN, ethertype};
 use crate::mac;
@@ -16,7 +16,7 @@ pub struct FrameInfo {
     pub src: u64,
     /// The outer 802.1Q tag, if there is one. Its VLAN id may be 0 (priority only) or 4095 (reserved).
     pub tag: Option<Tag>,
-    /// EtherType after that tag; below 0x600 it is an 802.3 length.
+    /// EtherType after that tag, which may announce a further tag; below 0x600 it is an 802.3 length.
     pub ethertype: u16,
     /// Bytes given to [`frame`]; of a packet in several fragments, that is the first one's length.
     pub len: usize,
