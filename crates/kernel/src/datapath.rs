@@ -136,7 +136,9 @@ impl Datapath {
         }
         let relocated = |name: &'static str| {
             let program = object.progs().find(|program| program.name() == name);
-            program.map(|program| Relocated::new(program.insns())).ok_or(DatapathError::Object { what: name })
+            program
+                .map(|program| Relocated::new(&object, &program))
+                .ok_or(DatapathError::Object { what: name })
         };
         Ok(Self {
             ports: object::map(&object, "ports")?,

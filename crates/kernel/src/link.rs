@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use libbpf_rs::{AsRawLibbpf as _, Object, Program};
 use libbpf_sys as sys;
 
 use crate::object::BOUND_WITH_FRAGS;
@@ -139,14 +140,33 @@ fn create(
     Ok(NetdevLink { link: unsafe { OwnedFd::from_raw_fd(link) }, pin: None })
 }
 
-/// Instructions of an XDP program whose maps and kfuncs are resolved already.
+/// Instructions of an XDP program whose maps and kfuncs are resolved already, and the types of its functions.
 #[derive(Clone)]
-pub(crate) struct Relocated(Vec<sys::bpf_insn>);
+pub(crate) struct Relocated {
+    instructions: Vec<sys::bpf_insn>,
+    /// Without them the verifier would take the program's global functions for static ones, and look at these in every
+    /// state of their callers, which are too many without CAP_PERFMON.
+    functions: Vec<sys::bpf_func_info>,
+    /// Of the object's types, or negative.
+    btf: i32,
+}
 
 impl Relocated {
-    /// Copies them out of a program that was loaded; the object whose maps they name must stay open.
-    pub(crate) fn new(instructions: &[sys::bpf_insn]) -> Self {
-        Self(instructions.to_vec())
+    /// Copies them out of a program that was loaded; its object must stay open, for its maps and its types.
+    pub(crate) fn new(object: &Object, program: &Program<'_>) -> Self {
+        let raw = program.as_libbpf_object().as_ptr();
+        // SAFETY: the program is borrowed from its object, which is loaded and open.
+        let (functions, count) =
+            unsafe { (sys::bpf_program__func_info(raw), sys::bpf_program__func_info_cnt(raw)) };
+        let functions = if functions.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: libbpf keeps so many records there while the object is open, and nobody writes them meanwhile.
+            unsafe { std::slice::from_raw_parts(functions, count as usize) }.to_vec()
+        };
+        // SAFETY: as above.
+        let btf = unsafe { sys::bpf_object__btf_fd(object.as_libbpf_object().as_ptr()) };
+        Self { instructions: program.insns().to_vec(), functions, btf }
     }
 
     /// Loads the program again, bound to `ifindex` in the calling thread's namespace. Measured 50 µs where opening the
@@ -158,15 +178,21 @@ impl Relocated {
         options.expected_attach_type = XDP;
         options.prog_flags = BOUND_WITH_FRAGS;
         options.prog_ifindex = ifindex;
+        if self.btf >= 0 {
+            options.prog_btf_fd = self.btf as u32;
+            options.func_info = self.functions.as_ptr().cast();
+            options.func_info_cnt = self.functions.len() as u32;
+            options.func_info_rec_size = size_of::<sys::bpf_func_info>() as u32;
+        }
         let licence = c"Dual BSD/GPL";
-        // SAFETY: name, licence, instructions and options outlive the call, and the count is the slice's own.
+        // SAFETY: name, licence, instructions, functions and options outlive the call, and the counts are the slices' own.
         let program = unsafe {
             sys::bpf_prog_load(
                 sys::BPF_PROG_TYPE_XDP,
                 name.as_ptr(),
                 licence.as_ptr(),
-                self.0.as_ptr(),
-                self.0.len() as u64,
+                self.instructions.as_ptr(),
+                self.instructions.len() as u64,
                 &mut options,
             )
         };
@@ -175,7 +201,7 @@ impl Relocated {
         }
         // SAFETY: libbpf just gave us this descriptor; nobody else owns it.
         let program = unsafe { OwnedFd::from_raw_fd(program) };
-        check_room(program.as_fd(), self.0.len())?;
+        check_room(program.as_fd(), self.instructions.len())?;
         Ok(program)
     }
 }
