@@ -17,22 +17,24 @@ static __always_inline int has_tag(struct __sk_buff *skb)
 	return skb->vlan_present && skb->vlan_proto == bpf_htons(ETH_P_8021Q);
 }
 
-/* `ethertype` is that behind an 802.1Q tag. */
+/* An 802.1ad tag beside the packet is a further one, as those in the packet are. */
 static __always_inline int packet_key(struct __sk_buff *skb, __u16 port_id, struct flow_key *key,
-				      __be16 *ethertype)
+				      struct stack *stack)
 {
 	struct ethhdr *header = (void *)(long)skb->data;
 	__u64 tag = has_tag(skb) ? FLOW_TAGGED | (skb->vlan_tci & 0xfff) : 0;
 
 	if ((void *)(header + 1) > (void *)(long)skb->data_end)
 		return -1;
+	stack->ethertype = header->h_proto;
+	stack->at = ETH_HLEN;
+	stack->tags = !tag && skb->vlan_present;
+	stack->kinds = stack->tags ? SERVICE_TAG : 0;
+	tag |= stacked_flag(stack->ethertype, stack->tags);
 	key->words[0] = address_word(header->h_dest) | (__u64)port_id << 48;
 	key->words[1] = address_word(header->h_source) | tag << 48;
 	key->words[2] = 0;
 	key->words[3] = 0;
-	*ethertype = header->h_proto;
-	if (skb->vlan_present && !has_tag(skb))
-		*ethertype = skb->vlan_proto;
 	return 0;
 }
 
@@ -77,13 +79,13 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 	struct flow_says *says = &decision.says;
 	__u32 bytes, longest;
 	struct flow_key key;
-	__be16 ethertype;
+	struct stack stack;
 	int failed = 0;
 	cut_t cut;
 
-	if (!follows_flows() || packet_key(skb, port_id, &key, &ethertype) ||
+	if (!follows_flows() || packet_key(skb, port_id, &key, &stack) ||
 	    !find_flow(&key, epoch, &decision) ||
-	    !decide_deeper(skb, IN_SKB, ethertype, ETH_HLEN, epoch, &key, &decision))
+	    !decide_deeper(skb, IN_SKB, &stack, epoch, &key, &decision))
 		return NOT_FOLLOWED;
 	cut = cut_of(skb);
 	bytes = wire_bytes(skb, cut, &longest);

@@ -155,7 +155,7 @@ static __always_inline int may_be_unfinished(void *at, void *end, __be16 etherty
 	if (ethertype == bpf_htons(ETH_P_IPV6))
 		return is_unfinished_v6(at, end);
 	/* Below more tags nobody looks, and most likely there is an IP packet. */
-	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
+	return is_tag(ethertype);
 }
 
 /*
@@ -171,6 +171,7 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	__u64 epoch = current_epoch();
 	struct decision decision = {};
 	struct flow_key key;
+	struct stack stack;
 	__be16 ethertype;
 	__u32 length, tag = 0;
 
@@ -192,13 +193,17 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	key.words[1] = address_word(data + ETH_ALEN);
 	if (tag)
 		key.words[1] |= (__u64)(FLOW_TAGGED | (tag & 0xfff)) << 48;
+	stack.ethertype = ethertype;
+	stack.at = ETH_HLEN + (tag & TAG_INSIDE ? TAG_BYTES : 0);
+	stack.tags = 0;
+	stack.kinds = 0;
+	key.words[1] |= stacked_flag(ethertype, 0) << 48;
 	key.words[2] = 0;
 	key.words[3] = 0;
 	if (port->flags & PORT_LEAVES_CHECKSUMS && may_be_unfinished(network, end, ethertype))
 		return NOT_FOLLOWED;
 	if (!find_flow(&key, epoch, &decision) ||
-	    !decide_deeper(ctx, IN_XDP, ethertype, ETH_HLEN + (tag & TAG_INSIDE ? TAG_BYTES : 0),
-			   epoch, &key, &decision))
+	    !decide_deeper(ctx, IN_XDP, &stack, epoch, &key, &decision))
 		return NOT_FOLLOWED;
 	length = frame_length(ctx) + (tag & TAG_BESIDE ? TAG_BYTES : 0);
 	if (length > decision.says.max_length)

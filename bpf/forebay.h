@@ -142,9 +142,11 @@ struct flow_says {
  * version was even and the same before and after it was read.
  *
  *   key[0]  destination address, input port id << 48
- *   key[1]  source address, (the VLAN id of the 802.1Q tag | 0x1000, or 0 without one) << 48
+ *   key[1]  source address, (the VLAN id of the outer 802.1Q tag | FLOW_TAGGED, or 0
+ *           without one, and FLOW_STACKED where further tags are behind it) << 48
  *   key[2]  classes: source, destination, source port << 32, destination port << 48
- *   key[3]  classes: protocol, EtherType << 16, and 1 << 32; or all 0, and key[2] too
+ *   key[3]  classes: protocol, EtherType << 16, 1 << 32, kinds of further tags << 48;
+ *           or all 0, and key[2] too
  *
  * Addresses: the first four bytes as one number, the last two << 32.
  */
@@ -172,6 +174,8 @@ enum deeper {
 	DEEPER_SOURCE = 4,
 	DEEPER_DESTINATION = 8,
 	DEEPER_PORTS = 16,
+	DEEPER_CUSTOMER_TAG = 32, /* whether an 802.1Q tag is among the further ones; */
+	DEEPER_SERVICE_TAG = 64,  /* an 802.1ad tag */
 };
 
 /*
@@ -205,6 +209,10 @@ enum flow_tag {
 };
 
 #define FLOW_TAGGED 0x1000
+#define FLOW_STACKED 0x2000
+
+/* Tags that are looked behind, besides the outer 802.1Q tag; crates/wire/src/stack.rs. */
+#define MAX_FURTHER_TAGS 4
 
 /* Places that are one behind the other; a flow lies in one of two such buckets. */
 #define BUCKET_WAYS 4

@@ -10,6 +10,7 @@ mod equivalence;
 mod limits;
 mod marks;
 mod peers;
+mod stacks;
 mod tags;
 
 use std::time::Duration;
@@ -39,6 +40,7 @@ pub fn register(suite: &mut Suite) {
     again::register(suite);
     peers::register(suite);
     marks::register(suite);
+    stacks::register(suite);
 }
 
 /// Silent hosts on ports of a switch with its fast path, and frames by hand between them.
@@ -84,6 +86,7 @@ fn flow_of(list: &FlowList, from: usize, frame: &[u8]) -> Option<FlowEntry> {
             && flow.in_port == port_name(from)
             && [flow.dst_mac, flow.src_mac] == [0, 6].map(|at| mac_at(frame, at))
             && flow.vlan.map(Vid::get) == tag
+            && flow.stacked == (tags_of(frame).len() > usize::from(tag.is_some()))
     };
     list.flows.iter().find(is_of).cloned()
 }

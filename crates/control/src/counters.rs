@@ -55,10 +55,14 @@ drop_reasons! {
     FloodLimited => "flood_limited",
     /// The port does not carry the packet's VLAN.
     VlanNotAllowed => "vlan_not_allowed",
+    /// The port is an access port, and the packet has a VLAN tag; a single priority tag (802.1Q, VLAN id 0) is none.
+    TaggedAtAccess => "tagged_at_access",
     /// Both ends are isolated ports.
     Isolated => "isolated",
     /// A rule says that such packets are dropped.
     ByRule => "by_rule",
+    /// A rule that drops or redirects may match the packet, but its headers are cut off or deeper than rules look.
+    Undecidable => "undecidable",
     /// The destination is behind the port the packet came from.
     SamePort => "same_port",
     /// The destination is a link-local group address (01:80:C2:00:00:00 to 0F), which bridges do not forward.

@@ -106,8 +106,10 @@ impl ToSchema for TagAction {}
 pub struct FlowEntry {
     /// The port its packets come in at, by name.
     pub in_port: String,
-    /// The VLAN of the tag that its packets carry; none: they are untagged.
+    /// The VLAN of the outer 802.1Q tag that its packets carry; none: they have no such tag.
     pub vlan: Option<Vid>,
+    /// Whether its packets carry further tags: behind that one, or an outer 802.1ad tag.
+    pub stacked: bool,
     /// Their source.
     pub src_mac: MacAddr,
     /// Their destination.

@@ -50,7 +50,7 @@ pub struct RuleAdd {
     /// The VLAN that it is in, whatever its tag says; 1 to 4094.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vid>,
-    /// The EtherType behind the tag.
+    /// The EtherType behind all tags. 0x8100 and 0x88a8 ask for a further tag of this kind, besides the outer 802.1Q tag.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text")]
     #[schema(value_type = Option<String>, example = "0x0800")]
     pub ethertype: Option<Ethertype>,

@@ -1,4 +1,5 @@
-//! Which VLANs a port carries, and the short text it is written as: `all`, `access:10`, `trunk:10,20,native:1`.
+//! Which VLANs a port carries, and the short text it is written as: `all`, `access:10`, `access:10,tagged`,
+//! `trunk:10,20,native:1`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,8 +18,11 @@ pub enum VlanMode {
     /// Transparent: every tag is a VLAN of its own and stays on the packet, untagged packets are in VLAN 0.
     #[default]
     All,
-    /// Untagged packets only, all in this VLAN (1 to 4094).
+    /// Untagged packets only, all in this VLAN (1 to 4094). A single priority tag (802.1Q, VLAN id 0) is allowed; packets
+    /// with any other tag are dropped.
     Access(Vid),
+    /// As [`VlanMode::Access`], and packets tagged with this VLAN are taken too. Further tags are payload.
+    AccessTagged(Vid),
     /// Tagged packets of these VLANs; untagged packets are in the native VLAN if there is one, else not allowed.
     Trunk {
         /// The tagged VLANs, ascending, each once, without the native one.
@@ -28,12 +32,15 @@ pub enum VlanMode {
     },
 }
 
+/// Behind an access port's VLAN, where the port takes tagged packets.
+const TAGGED: &str = ",tagged";
+
 impl VlanMode {
     /// Whether a packet of this VLAN may enter or leave here.
     pub fn carries(&self, vid: Vid) -> bool {
         match self {
             VlanMode::All => true,
-            VlanMode::Access(own) => *own == vid,
+            VlanMode::Access(own) | VlanMode::AccessTagged(own) => *own == vid,
             VlanMode::Trunk { vids, native } => *native == Some(vid) || vids.binary_search(&vid).is_ok(),
         }
     }
@@ -44,6 +51,7 @@ impl fmt::Display for VlanMode {
         match self {
             VlanMode::All => f.write_str("all"),
             VlanMode::Access(vid) => write!(f, "access:{vid}"),
+            VlanMode::AccessTagged(vid) => write!(f, "access:{vid}{TAGGED}"),
             VlanMode::Trunk { vids, native } => write_trunk(f, vids, *native),
         }
     }
@@ -70,7 +78,7 @@ impl From<VlanMode> for String {
 
 /// Text that names no VLAN mode. The message says the value, what it may be, and the three forms.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("vlan `{value}`: {problem}; write all, access:VLAN or trunk:VLAN,VLAN[,native:VLAN]")]
+#[error("vlan `{value}`: {problem}; write all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]")]
 pub struct VlanModeError {
     /// What was given.
     pub value: String,
@@ -97,7 +105,10 @@ impl TryFrom<String> for VlanMode {
 fn parse(text: &str) -> Result<VlanMode, String> {
     match text.split_once(':') {
         None if text == "all" => Ok(VlanMode::All),
-        Some(("access", vid)) => tagged_vid(vid).map(VlanMode::Access),
+        Some(("access", vid)) => match vid.strip_suffix(TAGGED) {
+            Some(vid) => tagged_vid(vid).map(VlanMode::AccessTagged),
+            None => tagged_vid(vid).map(VlanMode::Access),
+        },
         Some(("trunk", list)) => parse_trunk(list),
         _ => Err("not a known form".to_owned()),
     }
@@ -137,11 +148,11 @@ impl PartialSchema for VlanMode {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .pattern(Some("^(all|access:[0-9]+|trunk:[0-9a-z:,]+)$"))
+            .pattern(Some("^(all|access:[0-9]+(,tagged)?|trunk:[0-9a-z:,]+)$"))
             .description(Some(
-                "Which VLANs a port carries: all, access:VLAN or trunk:VLAN,VLAN[,native:VLAN].",
+                "Which VLANs a port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN].",
             ))
-            .examples(["all", "access:10", "trunk:10,20,native:1"])
+            .examples(["all", "access:10", "access:10,tagged", "trunk:10,20,native:1"])
             .into()
     }
 }
@@ -158,8 +169,15 @@ mod tests {
 
     #[test]
     fn every_form_is_read_as_it_is_written() {
-        for text in ["all", "access:10", "trunk:10", "trunk:10,20", "trunk:10,20,native:1", "trunk:native:7"]
-        {
+        for text in [
+            "all",
+            "access:10",
+            "access:10,tagged",
+            "trunk:10",
+            "trunk:10,20",
+            "trunk:10,20,native:1",
+            "trunk:native:7",
+        ] {
             assert_eq!(text.parse::<VlanMode>().unwrap().to_string(), text);
         }
     }
@@ -174,6 +192,8 @@ mod tests {
     fn a_bad_form_is_refused_with_value_limit_and_the_forms() {
         for (text, problem) in [
             ("access:4095", "`4095` is not a VLAN from 1 to 4094"),
+            ("access:0,tagged", "`0` is not a VLAN from 1 to 4094"),
+            ("access:10,native:1", "`10,native:1` is not a VLAN from 1 to 4094"),
             ("access:0", "`0` is not a VLAN from 1 to 4094"),
             ("trunk:", "`` is not a VLAN from 1 to 4094"),
             ("trunk:1,,2", "`` is not a VLAN from 1 to 4094"),

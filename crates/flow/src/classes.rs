@@ -10,6 +10,8 @@
 //! asks for is 0 in all packets, and no flags are needed: networks of both families are numbered in one row, and a
 //! packet without ports is like one whose ports no rule names.
 
+use forebay_wire::TagKinds;
+
 use crate::{Fields, Match, PortRange, Prefix};
 
 mod numbers;
@@ -37,7 +39,7 @@ pub struct TooManyClasses {
     pub limit: usize,
 }
 
-/// What rules can tell of a packet behind layer 2, 11 bytes of it.
+/// What rules can tell of a packet behind layer 2, 12 bytes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Class {
     /// Of the EtherType.
@@ -52,11 +54,14 @@ pub struct Class {
     pub dport: u16,
     /// Of the protocol.
     pub proto: u8,
+    /// Kinds of further tags, of those that rules ask for.
+    pub tags: TagKinds,
 }
 
 /// The classes that a set of rules makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
+    tags: TagKinds,
     ethertypes: NumberClasses,
     protos: NumberClasses,
     src: PrefixClasses,
@@ -70,9 +75,11 @@ impl Classes {
     pub fn new<'a>(rules: impl IntoIterator<Item = &'a Match>) -> Result<Classes, TooManyClasses> {
         let rules: Vec<&Match> = rules.into_iter().collect();
         let rules = || rules.iter();
+        let ethertype = |rule: &&Match| rule.ethertype.filter(|_| rule.tag_kind().is_empty());
         Ok(Classes {
-            ethertypes: NumberClasses::new(rules().filter_map(|rule| rule.ethertype))
-                .within("EtherTypes", MAX_CLASSES)?,
+            tags: rules().fold(TagKinds::NONE, |tags, rule| tags.with(rule.tag_kind())),
+            // Without those of tags there are fewer than `MAX_CLASSES`.
+            ethertypes: NumberClasses::new(rules().filter_map(ethertype)),
             protos: NumberClasses::new(rules().filter_map(|rule| rule.ip_proto.map(u16::from)))
                 .within("IP protocols", MAX_PROTO_CLASSES)?,
             src: PrefixClasses::new(rules().filter_map(|rule| rule.src), "source networks")?,
@@ -84,7 +91,8 @@ impl Classes {
 
     /// The packet's class. Allocates nothing; may be called on the packet path.
     pub fn of(&self, fields: &Fields) -> Class {
-        let mut class = Class { ethertype: self.ethertypes.of(fields.ethertype), ..Class::default() };
+        let (ethertype, tags) = (self.ethertypes.of(fields.ethertype), self.tags.among(fields.tags));
+        let mut class = Class { ethertype, tags, ..Class::default() };
         if let Some(network) = &fields.network {
             class.proto = self.protos.of(network.proto.into()) as u8;
             class.src = self.src.of(network.family, network.src);
@@ -100,6 +108,11 @@ impl Classes {
     /// The EtherTypes that have a class of their own, with it; all others are class 0.
     pub fn ethertypes(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
         self.ethertypes.iter()
+    }
+
+    /// The kinds of further tags that rules ask for.
+    pub fn tags(&self) -> TagKinds {
+        self.tags
     }
 
     /// The class of every protocol number. A packet that is not IP is class 0.

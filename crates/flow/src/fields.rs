@@ -6,6 +6,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use forebay_wire::{TagKinds, Unread};
+
 use crate::Family;
 use crate::family::from_v4;
 
@@ -20,10 +22,14 @@ pub struct Fields {
     pub src_mac: u64,
     /// Destination address.
     pub dst_mac: u64,
-    /// EtherType behind the tag. It counts as deeper than layer 2.
+    /// EtherType behind all tags. It counts as deeper than layer 2.
     pub ethertype: u16,
+    /// Kinds of its tags besides the outer 802.1Q tag. They count as deeper too.
+    pub tags: TagKinds,
     /// Its IP header, if it has one that can be read.
     pub network: Option<Network>,
+    /// What of all this could not be read: [`crate::UnreadClassifier`] says what rules say then.
+    pub unread: Unread,
 }
 
 /// What was read from an IP header and what follows it.

@@ -7,8 +7,10 @@
 //!
 //! ```text
 //!   0  in_port, vlan     1  src_mac     2  dst_mac                             layer 2
-//!   3  ethertype, ip_proto, has IP, is IPv6     4 5  src     6 7  dst          deeper
+//!   3  ethertype, ip_proto, has IP, is IPv6, tags     4 5  src     6 7  dst    deeper
 //! ```
+
+use forebay_wire::TagKinds;
 
 use crate::{Family, Fields, Match, Prefix};
 
@@ -29,6 +31,7 @@ const IN_PORT_SHIFT: u32 = 16;
 const PROTO_SHIFT: u32 = 16;
 const HAS_IP: u64 = 1 << 24;
 const IS_V6: u64 = 1 << 25;
+const TAGS_SHIFT: u32 = 26;
 
 impl<const N: usize> Words<N> {
     /// What is left under the mask.
@@ -43,7 +46,7 @@ impl Key {
     #[inline]
     pub(crate) fn of(fields: &Fields) -> Key {
         let l2 = L2Key::of(fields).0;
-        let mut words = [l2[0], l2[1], l2[2], u64::from(fields.ethertype), 0, 0, 0, 0];
+        let mut words = [l2[0], l2[1], l2[2], u64::from(fields.ethertype) | tags(fields.tags), 0, 0, 0, 0];
         if let Some(network) = &fields.network {
             words[DEEPER] |= HAS_IP | version(network.family) | u64::from(network.proto) << PROTO_SHIFT;
             [words[SRC], words[SRC + 1]] = halves(network.src);
@@ -88,7 +91,10 @@ impl Asked {
         asked.word(0, u64::from(u16::MAX), rule.vlan.map(u64::from));
         asked.word(1, u64::MAX, rule.src_mac);
         asked.word(2, u64::MAX, rule.dst_mac);
-        asked.word(DEEPER, u64::from(u16::MAX), rule.ethertype.map(u64::from));
+        let kind = rule.tag_kind();
+        asked.word(DEEPER, tags(kind), Some(tags(kind)));
+        let ethertype = rule.ethertype.filter(|_| kind.is_empty());
+        asked.word(DEEPER, u64::from(u16::MAX), ethertype.map(u64::from));
         let proto = rule.ip_proto.map(|proto| HAS_IP | u64::from(proto) << PROTO_SHIFT);
         asked.word(DEEPER, HAS_IP | u64::from(u8::MAX) << PROTO_SHIFT, proto);
         asked.network(SRC, rule.src);
@@ -112,6 +118,10 @@ impl Asked {
             self.key.0[at] |= value;
         }
     }
+}
+
+const fn tags(kinds: TagKinds) -> u64 {
+    (kinds.bits() as u64) << TAGS_SHIFT
 }
 
 const fn version(family: Family) -> u64 {

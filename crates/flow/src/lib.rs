@@ -11,6 +11,7 @@
 //! ```text
 //!   rules ──► Classifier ── classify(fields) ────► rule                     any packet
 //!                  │  └──── classify_l2(fields) ─► rule, or "look deeper"
+//!                  ├──► UnreadClassifier ────────► rule, or doubt          a packet that is not read in full
 //!                  └──► Classes ── of(fields) ───► Class                    same class, same layer 2: same rule
 //!                             └─ networks, runs of ports, … for kernel maps
 //! ```
@@ -32,11 +33,14 @@ mod prefix;
 mod rank;
 #[cfg(test)]
 mod testing;
+mod unread;
 
 pub use classes::{Class, Classes, MAX_CLASSES, TooManyClasses};
 pub use classifier::{Classifier, InsertError, L2Outcome, Rule};
 pub use family::Family;
 pub use fields::{Fields, Network};
+pub use forebay_wire::{TagKinds, Unread};
 pub use matching::{Match, MatchError};
 pub use port_range::{PortRange, PortRangeError};
 pub use prefix::{Prefix, PrefixError};
+pub use unread::UnreadClassifier;

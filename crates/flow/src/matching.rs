@@ -9,7 +9,7 @@
 use std::fmt;
 
 use forebay_wire::l4::Transport;
-use forebay_wire::mac;
+use forebay_wire::{TagKinds, Unread, mac};
 
 use crate::{Family, Fields, Network, PortRange, Prefix};
 
@@ -29,7 +29,8 @@ pub struct Match {
     pub dst_mac: Option<u64>,
     /// The VLAN a packet is classified to, whatever its tag says; 1 to 4094.
     pub vlan: Option<u16>,
-    /// EtherType behind the tag.
+    /// EtherType behind all tags; or 0x8100 or 0x88a8, which ask that a tag of this kind be there, besides the outer
+    /// 802.1Q tag.
     pub ethertype: Option<u16>,
     /// Protocol number of IPv4 or IPv6; asks that the packet be one of these.
     pub ip_proto: Option<u8>,
@@ -140,7 +141,8 @@ impl Match {
         {
             return Err(MatchError::Families { src, dst });
         }
-        let Some(ethertype) = self.ethertype else { return Ok(()) };
+        // Anything can be behind a tag.
+        let Some(ethertype) = self.ethertype.filter(|_| self.tag_kind().is_empty()) else { return Ok(()) };
         for (field, prefix) in [("src", self.src), ("dst", self.dst)] {
             if let Some(prefix) = prefix.filter(|prefix| prefix.family().ethertype() != ethertype) {
                 return Err(MatchError::Address { field, prefix, ethertype });
@@ -156,7 +158,7 @@ impl Match {
     /// Whether the packet has everything that is asked.
     pub fn matches(&self, fields: &Fields) -> bool {
         self.matches_l2(fields)
-            && self.ethertype.is_none_or(|ethertype| ethertype == fields.ethertype)
+            && self.matches_ethertype(fields)
             && self.matches_network(fields.network.as_ref())
     }
 
@@ -166,6 +168,37 @@ impl Match {
             && self.vlan.is_none_or(|vlan| vlan == fields.vlan)
             && self.src_mac.is_none_or(|address| address == fields.src_mac)
             && self.dst_mac.is_none_or(|address| address == fields.dst_mac)
+    }
+
+    fn matches_ethertype(&self, fields: &Fields) -> bool {
+        let kind = self.tag_kind();
+        if kind.is_empty() {
+            self.ethertype.is_none_or(|ethertype| ethertype == fields.ethertype)
+        } else {
+            !kind.among(fields.tags).is_empty()
+        }
+    }
+
+    /// The kind of further tag that it asks for, if its EtherType is a tag's.
+    pub(crate) fn tag_kind(&self) -> TagKinds {
+        self.ethertype.map_or(TagKinds::NONE, TagKinds::announced_by)
+    }
+
+    /// What is left of it where this much of a packet is unread: it matches the packets that it might match if they were
+    /// read. Equal to itself if it does not ask for what is unread.
+    #[must_use]
+    pub fn without(&self, unread: Unread) -> Match {
+        let mut left = *self;
+        if unread >= Unread::Ports {
+            (left.src_ports, left.dst_ports) = (None, None);
+        }
+        if unread >= Unread::Transport {
+            left.ip_proto = None;
+        }
+        if unread >= Unread::Everything {
+            (left.ethertype, left.src, left.dst) = (None, None, None);
+        }
+        left
     }
 
     fn matches_network(&self, network: Option<&Network>) -> bool {

@@ -6,6 +6,8 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use forebay_wire::{TagKinds, Unread};
+
 use crate::{Family, Fields, Match, Network, PortRange, Prefix};
 
 const V4: [[u8; 4]; 6] =
@@ -15,6 +17,8 @@ const V4_LENS: [u8; 7] = [0, 1, 8, 23, 24, 31, 32];
 const V6_LENS: [u8; 6] = [0, 1, 8, 64, 127, 128];
 const PROTOS: [u8; 5] = [0, 1, 6, 17, 132];
 const ETHERTYPES: [u16; 4] = [0x0800, 0x86dd, 0x0806, 0];
+/// What rules ask for besides: that a packet has further tags.
+const TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// Group bits and the top bit of 48 are among them.
 const MACS: [u64; 3] = [1, 2, 0xffff_ffff_fffe];
 
@@ -58,9 +62,11 @@ pub(crate) fn packet() -> impl Strategy<Value = Fields> {
         1 => (v6(), v6(), proto, ports()).prop_map(|(src, dst, proto, ports)| Network::v6(src, dst, proto, ports)),
     ];
     let l2 = (1u32..3, 0u16..3, select(&MACS[..]), select(&MACS[..]));
-    (l2, select(&ETHERTYPES[..]), weighted(0.85, network)).prop_map(|(l2, ethertype, network)| {
+    let tags = (0..=TagKinds::MASK).prop_map(TagKinds::from_bits);
+    let deeper = (select(&ETHERTYPES[..]), tags, weighted(0.85, network));
+    (l2, deeper).prop_map(|(l2, (ethertype, tags, network))| {
         let (in_port, vlan, src_mac, dst_mac) = l2;
-        Fields { in_port, vlan, src_mac, dst_mac, ethertype, network }
+        Fields { in_port, vlan, src_mac, dst_mac, ethertype, tags, network, unread: Unread::Nothing }
     })
 }
 
@@ -73,7 +79,7 @@ pub(crate) fn wild_match() -> impl Strategy<Value = Match> {
         weighted(0.2, 1u16..3),
     );
     let deeper = (
-        weighted(0.2, select(&ETHERTYPES[..])),
+        weighted(0.2, select([&ETHERTYPES[..], &TAGS[..]].concat())),
         weighted(0.4, select(&PROTOS[..])),
         weighted(0.3, prefix()),
         weighted(0.3, prefix()),
@@ -98,9 +104,10 @@ fn without_contradictions(mut rule: Match) -> Match {
     }
     rule.dst = rule.dst.filter(|dst| rule.src.is_none_or(|src| src.family() == dst.family()));
     let family = rule.src.or(rule.dst).map(|prefix| prefix.family());
+    let is_of_tag = !rule.tag_kind().is_empty();
     rule.ethertype = rule.ethertype.filter(|ethertype| {
         let fits = |family: Family| family.ethertype() == *ethertype;
-        family.map_or(rule.ip_proto.is_none() || fits(Family::V4) || fits(Family::V6), fits)
+        is_of_tag || family.map_or(rule.ip_proto.is_none() || fits(Family::V4) || fits(Family::V6), fits)
     });
     rule
 }
@@ -121,12 +128,14 @@ pub(crate) fn wanted(rule: &Match, like: &Fields) -> Fields {
         vlan: rule.vlan.unwrap_or(like.vlan),
         src_mac: rule.src_mac.unwrap_or(like.src_mac),
         dst_mac: rule.dst_mac.unwrap_or(like.dst_mac),
-        ethertype: rule.ethertype.unwrap_or(0xffff),
+        ethertype: rule.ethertype.filter(|_| rule.tag_kind().is_empty()).unwrap_or(0xffff),
+        tags: rule.tag_kind(),
         network: Some(network(family)),
+        unread: Unread::Nothing,
     }
 }
 
 /// The same packet with nothing behind layer 2 that a rule asks for.
 pub(crate) fn shallow(like: &Fields) -> Fields {
-    Fields { ethertype: 0xfffe, network: None, ..*like }
+    Fields { ethertype: 0xfffe, tags: TagKinds::NONE, network: None, ..*like }
 }

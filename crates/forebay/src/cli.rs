@@ -204,10 +204,10 @@ pub struct PortAddArgs {
     /// Where the kernel hands packets to the switch: tcx (veth, tap), xdp (network cards) or auto
     #[arg(long, default_value = "auto")]
     pub attach: Attach,
-    /// VLANs that the port carries: all, access:VLAN or trunk:VLAN,VLAN[,native:VLAN]
+    /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
     ///
-    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags. trunk:10,20,native:1: several VLANs with
-    /// tags, and VLAN 1 without.
+    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags; with `,tagged` the port also takes packets
+    /// with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
     #[arg(long, default_value = "all", value_name = "MODE")]
     pub vlan: VlanMode,
     /// Isolate the port, so that it reaches only ports that are not isolated
@@ -227,10 +227,10 @@ pub struct PortSetArgs {
     /// Name of the port
     #[arg(value_name = "PORT")]
     pub name: String,
-    /// VLANs that the port carries: all, access:VLAN or trunk:VLAN,VLAN[,native:VLAN]
+    /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
     ///
-    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags. trunk:10,20,native:1: several VLANs with
-    /// tags, and VLAN 1 without.
+    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags; with `,tagged` the port also takes packets
+    /// with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
     #[arg(long, value_name = "MODE", required_unless_present = "isolated")]
     pub vlan: Option<VlanMode>,
     /// Isolate the port, so that it reaches only ports that are not isolated: on or off

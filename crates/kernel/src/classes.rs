@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 
-use forebay_flow::{Classes, Prefix};
+use forebay_flow::{Classes, Prefix, TagKinds};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use crate::DatapathError;
@@ -33,6 +33,8 @@ const ASKS_PROTOCOL: u16 = 2;
 const ASKS_SOURCE: u16 = 4;
 const ASKS_DESTINATION: u16 = 8;
 const ASKS_PORTS: u16 = 16;
+const ASKS_CUSTOMER_TAG: u16 = 32;
+const ASKS_SERVICE_TAG: u16 = 64;
 
 /// `struct prefix_key`, bpf/forebay.h.
 type PrefixKey = [u8; 24];
@@ -119,12 +121,15 @@ impl ClassTable {
 pub fn asked_classes(classes: &Classes) -> u16 {
     // A range of all ports is one run, and tells packets with ports from those without.
     let has_ranges = |ranges: &[(_, u16)]| ranges.iter().any(|(_, class)| *class != 0);
+    let has_tag = |kind: TagKinds| !classes.tags().among(kind).is_empty();
     let asks = [
         (ASKS_ETHERTYPE, classes.ethertypes().next().is_some()),
         (ASKS_PROTOCOL, classes.protos().iter().any(|class| *class != 0)),
         (ASKS_SOURCE, classes.src_prefixes().next().is_some()),
         (ASKS_DESTINATION, classes.dst_prefixes().next().is_some()),
         (ASKS_PORTS, has_ranges(classes.src_ports()) || has_ranges(classes.dst_ports())),
+        (ASKS_CUSTOMER_TAG, has_tag(TagKinds::CUSTOMER)),
+        (ASKS_SERVICE_TAG, has_tag(TagKinds::SERVICE)),
     ];
     asks.iter().filter(|(_, is_asked)| *is_asked).map(|(bit, _)| bit).sum()
 }

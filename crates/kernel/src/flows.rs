@@ -24,8 +24,10 @@ use crate::hash::Secret;
 use crate::mapped::{Mapped, Shared};
 
 const WAYS: usize = FLOW_WAYS as usize;
-/// The tag's part of a key: there is one.
+/// The tags' part of a key: there is an outer 802.1Q tag, and there are further tags.
 const TAGGED: u64 = 0x1000;
+const STACKED: u64 = 0x2000;
+const TAG_SHIFT: u32 = 48;
 
 /// Odd, and otherwise without a pattern (the golden ratio's first bits).
 const DIGEST: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -66,20 +68,34 @@ type Count = [AtomicU64; 2];
 pub struct FlowKey(pub(crate) [u64; 4]);
 
 impl FlowKey {
-    /// Of packets that came in at a port with these addresses, and with a tag of this VLAN or without one.
+    /// Of packets that came in at a port with these addresses, and with an outer 802.1Q tag of this VLAN or without one.
     #[inline]
     pub fn new(port_id: u16, tag: Option<u16>, src: u64, dst: u64) -> Self {
         let tag = tag.map_or(0, |vid| TAGGED | u64::from(vid));
         Self([address_word(dst) | u64::from(port_id) << 48, address_word(src) | tag << 48, 0, 0])
     }
 
+    /// Of those among them that have further tags, or of those that have none.
+    #[inline]
+    #[must_use]
+    pub fn stacked(mut self, is_stacked: bool) -> Self {
+        let bit = STACKED << TAG_SHIFT;
+        self.0[1] = if is_stacked { self.0[1] | bit } else { self.0[1] & !bit };
+        self
+    }
+
     /// Of those among them that have this class.
     #[inline]
     pub fn deeper(self, class: Class) -> Self {
-        let Class { ethertype, src, dst, sport, dport, proto } = class;
+        let Class { ethertype, src, dst, sport, dport, proto, tags } = class;
         let [to, from, ..] = self.0;
         let words = |low: [u16; 4]| low.iter().rev().fold(0, |word, part| word << 16 | u64::from(*part));
-        Self([to, from, words([src, dst, sport, dport]), words([proto.into(), ethertype, 1, 0])])
+        Self([
+            to,
+            from,
+            words([src, dst, sport, dport]),
+            words([proto.into(), ethertype, 1, tags.bits().into()]),
+        ])
     }
 
     /// A number that two keys seldom share, for small tables of recent ones; packet path.
@@ -98,6 +114,11 @@ impl FlowKey {
     pub fn tag(&self) -> Option<u16> {
         let tag = self.0[1] >> 48;
         (tag & TAGGED != 0).then_some((tag & 0xfff) as u16)
+    }
+
+    /// Whether the packets have further tags.
+    pub fn is_stacked(&self) -> bool {
+        self.0[1] >> TAG_SHIFT & STACKED != 0
     }
 
     /// The destination address.

@@ -20,7 +20,7 @@ pub(crate) struct Settings {
 }
 
 /// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 impl Settings {
     /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.

@@ -30,6 +30,11 @@ impl Frame {
         Frame { destination, source, tags: Vec::new(), ethertype: EXPERIMENTAL, payload }
     }
 
+    /// A frame with this packet.
+    pub fn carrying(source: [u8; 6], destination: [u8; 6], ethertype: u16, packet: &[u8]) -> Frame {
+        Frame { destination, source, tags: Vec::new(), ethertype, payload: packet.to_vec() }
+    }
+
     /// An IPv4 UDP frame with correct checksums.
     pub fn udp4(
         (source, source_ip, source_port): ([u8; 6], [u8; 4], u16),
@@ -81,11 +86,28 @@ impl Frame {
     }
 }
 
-fn ipv4_udp((source, source_port): ([u8; 4], u16), (to, to_port): ([u8; 4], u16), data: &[u8]) -> Vec<u8> {
+/// An IPv4 packet with a datagram, with correct checksums.
+pub fn ipv4_udp(
+    (source, source_port): ([u8; 4], u16),
+    (to, to_port): ([u8; 4], u16),
+    data: &[u8],
+) -> Vec<u8> {
     let mut packet = Vec::new();
     let builder = etherparse::PacketBuilder::ipv4(source, to, 64).udp(source_port, to_port);
     builder.write(&mut packet, data).expect("a Vec takes any number of bytes, and data fits a datagram");
     debug_assert!(checksum::verify_ip(&packet).is_good());
+    packet
+}
+
+/// An IPv6 packet with a datagram, with a correct checksum.
+pub fn ipv6_udp(
+    (source, source_port): ([u8; 16], u16),
+    (to, to_port): ([u8; 16], u16),
+    data: &[u8],
+) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ipv6(source, to, 64).udp(source_port, to_port);
+    builder.write(&mut packet, data).expect("a Vec takes any number of bytes, and data fits a datagram");
     packet
 }
 

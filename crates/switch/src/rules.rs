@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use forebay_control::PortId;
-use forebay_flow::{Class, Classes, Classifier, Fields, L2Outcome, Match, TooManyClasses};
+use forebay_flow::{
+    Class, Classes, Classifier, Fields, L2Outcome, Match, TagKinds, TooManyClasses, UnreadClassifier,
+};
 use forebay_kernel::asked_classes;
 
 use crate::counters::Counter;
@@ -21,6 +23,16 @@ pub(crate) enum Doing {
     Mark(u32),
     /// The same, and a copy leaves here.
     Mirror(PortId),
+}
+
+impl Doing {
+    /// Whether a packet that may have escaped the rule goes nowhere that it should not.
+    fn is_safe_to_skip(&self) -> bool {
+        match self {
+            Doing::Drop | Doing::Output(_) => false,
+            Doing::Normal | Doing::Mark(_) | Doing::Mirror(_) => true,
+        }
+    }
 }
 
 /// A rule all of whose ports are there.
@@ -74,6 +86,8 @@ impl RuleCells {
 pub(crate) struct RuleSet {
     /// Each rule's action is its place.
     classifier: Classifier<Place>,
+    /// For packets that cannot be read in full.
+    unread: UnreadClassifier<Place>,
     rules: Vec<ActiveRule>,
     classes: Classes,
     asked: u16,
@@ -87,6 +101,8 @@ pub(crate) struct Place(u32);
 impl Place {
     /// No rule's.
     pub(crate) const NONE: Place = Place(u32::MAX);
+    /// Of a packet that cannot be read in full, and that a rule may match that drops or redirects.
+    pub(crate) const UNDECIDABLE: Place = Place(u32::MAX - 1);
 }
 
 /// The rule that a packet falls under.
@@ -97,12 +113,14 @@ pub(crate) struct Ruling<'r> {
     pub(crate) place: Place,
     /// What had to be looked at, if it lies deeper than the packet's addresses.
     pub(crate) class: Option<Class>,
+    /// Not all of it could be read.
+    pub(crate) is_unread: bool,
 }
 
 impl Default for Ruling<'_> {
     /// Under none.
     fn default() -> Self {
-        Self { rule: None, place: Place::NONE, class: None }
+        Self { rule: None, place: Place::NONE, class: None, is_unread: false }
     }
 }
 
@@ -128,6 +146,14 @@ impl RuleSet {
                 Err(error) => tracing::error!(id = rule.id, %error, "a rule that was taken cannot be used"),
             }
         }
+        set.unread = UnreadClassifier::new(&set.classifier, |rule, is_certain| {
+            let is_safe = set.rule(rule.action).is_none_or(|rule| rule.doing.is_safe_to_skip());
+            match (is_certain, is_safe) {
+                (true, _) => Some(rule.action),
+                (false, false) => Some(Place::UNDECIDABLE),
+                (false, true) => None,
+            }
+        });
         set.classes = Classes::new(set.classifier.iter().map(|rule| &rule.matching))?;
         set.asked = asked_classes(&set.classes);
         // Of the rules in the order in which they win, before the first that layer 2 decides.
@@ -165,7 +191,11 @@ impl RuleSet {
 
     /// Finds the rule of a packet that layer 2 does not decide for.
     pub(crate) fn find(&self, fields: &Fields) -> (Place, Class) {
-        let place = self.classifier.classify(fields).map_or(Place::NONE, |rule| rule.action);
+        let place = match self.unread.classify(fields) {
+            Some(place) => place.copied(),
+            None => self.classifier.classify(fields).map(|rule| rule.action),
+        };
+        let place = place.unwrap_or(Place::NONE);
         (place, self.classes.of(fields))
     }
 
@@ -195,9 +225,13 @@ impl RuleSet {
             ("sport", class.sport, ports(classes.src_ports(), class.sport)),
             ("dport", class.dport, ports(classes.dst_ports(), class.dport)),
         ];
+        let tags = [(TagKinds::CUSTOMER, "0x8100"), (TagKinds::SERVICE, "0x88a8")];
+        let tags = tags.into_iter().filter(|(kind, _)| !class.tags.among(*kind).is_empty());
+        let tags: Vec<String> = tags.map(|(_, ethertype)| format!("ethertype={ethertype}")).collect();
         let named = parts.into_iter().filter(|(_, class, _)| *class != 0);
         let named: Vec<String> =
             named.map(|(name, _, value)| format!("{name}={}", value.unwrap_or_default())).collect();
+        let named = [tags, named].concat();
         if named.is_empty() { "other".to_owned() } else { named.join(" ") }
     }
 }
@@ -209,7 +243,7 @@ fn is_of_all_l2(rule: &Match) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use forebay_flow::Network;
+    use forebay_flow::{Network, Unread};
 
     use super::*;
 
@@ -223,7 +257,16 @@ pub(crate) mod tests {
 
     fn fields(dport: u16) -> Fields {
         let network = Network::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, Some((1000, dport)));
-        Fields { in_port: 1, vlan: 0, src_mac: 2, dst_mac: 4, ethertype: 0x0800, network: Some(network) }
+        Fields {
+            in_port: 1,
+            vlan: 0,
+            src_mac: 2,
+            dst_mac: 4,
+            ethertype: 0x0800,
+            tags: TagKinds::NONE,
+            network: Some(network),
+            unread: Unread::Nothing,
+        }
     }
 
     const WEB: Match = Match {
@@ -273,5 +316,46 @@ pub(crate) mod tests {
         assert_eq!(describe(80), "ip_proto=6 dst=10.0.0.0/8 dport=80-90");
         assert_eq!(describe(91), "ip_proto=6 dst=10.0.0.0/8");
         assert_eq!(find(80).1, find(90).1, "one flow for all of them");
+    }
+
+    /// The rule that packets with port 80 fall under where their ports are unread, or where everything is.
+    fn unread(rules: Vec<(Match, Doing)>, unread: Unread) -> Place {
+        let active = |id, doing| ActiveRule { id, doing, cells: Arc::new(RuleCells::new(1)) };
+        let rules = rules.into_iter().zip(1u32..);
+        let set = RuleSet::new(rules.map(|((rule, doing), id)| (1000 - id, rule, active(id.into(), doing))));
+        let mut fields = Fields { unread, ..fields(80) };
+        match unread {
+            Unread::Everything => (fields.ethertype, fields.network) = (0x8100, None),
+            _ => fields.network = Some(Network::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, None)),
+        }
+        set.expect("few classes").find(&fields).0
+    }
+
+    #[test]
+    fn a_rule_in_doubt_that_drops_or_redirects_makes_a_packet_undecidable() {
+        let web = Match { dst_ports: Some("80".parse().expect("a port")), ..WEB };
+        let arp = Match { ethertype: Some(0x0806), ..Match::default() };
+        let to = |port| Doing::Output([PortId(port)].into());
+        for doing in [Doing::Drop, to(1)] {
+            for rule in [web, arp, WEB] {
+                assert_eq!(unread(vec![(rule, doing.clone())], Unread::Everything), Place::UNDECIDABLE);
+            }
+            assert_eq!(unread(vec![(web, doing.clone())], Unread::Ports), Place::UNDECIDABLE);
+            assert_eq!(unread(vec![(WEB, doing.clone())], Unread::Ports), Place(0), "it is TCP for certain");
+            assert_eq!(unread(vec![(arp, doing)], Unread::Ports), Place::NONE, "it is no ARP for certain");
+        }
+    }
+
+    #[test]
+    fn a_rule_in_doubt_that_changes_no_way_is_skipped() {
+        let web = Match { dst_ports: Some("80".parse().expect("a port")), ..WEB };
+        for doing in [Doing::Normal, Doing::Mark(7), Doing::Mirror(PortId(1))] {
+            assert_eq!(unread(vec![(web, doing.clone())], Unread::Ports), Place::NONE);
+            let below = vec![(web, doing.clone()), (WEB, Doing::Drop)];
+            assert_eq!(unread(below.clone(), Unread::Ports), Place(1));
+            assert_eq!(unread(below, Unread::Everything), Place::UNDECIDABLE);
+            let above = vec![(Match::default(), doing), (web, Doing::Drop)];
+            assert_eq!(unread(above, Unread::Everything), Place(0), "what is below it does not matter");
+        }
     }
 }

@@ -219,7 +219,7 @@ impl Topology {
 fn named_vlans(mode: &VlanMode) -> Vec<u16> {
     match mode {
         VlanMode::All => Vec::new(),
-        VlanMode::Access(vid) => vec![vid.get()],
+        VlanMode::Access(vid) | VlanMode::AccessTagged(vid) => vec![vid.get()],
         VlanMode::Trunk { vids, native } => vids.iter().chain(native).map(|vid| vid.get()).collect(),
     }
 }

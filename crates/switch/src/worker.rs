@@ -63,6 +63,7 @@ pub(crate) use cache::RulingCache;
 pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use exchange::Exchange;
+pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};
 pub(crate) use reclaim::Drain;

@@ -11,17 +11,19 @@ use super::{INSTALL_LIMIT, Scene, flow_list, flow_of, is_followed, port_name, st
 use crate::bed::Oracle;
 use crate::harness::{Outcome, Subject, Suite};
 
-const MODES: [&str; 7] = [
+const MODES: [&str; 9] = [
     "all",
     "access:10",
     "access:20",
+    "access:10,tagged",
+    "access:20,tagged",
     "trunk:10,20",
     "trunk:20,native:10",
     "trunk:10,native:20",
     "trunk:10,20,native:1",
 ];
 /// Priority 7 and the drop eligible bit are to stay.
-const TAGS: [&[(u16, u16)]; 10] = [
+const TAGS: [&[(u16, u16)]; 11] = [
     &[],
     &[(TPID_C, 0)],
     &[(TPID_C, 0xe000)],
@@ -32,6 +34,7 @@ const TAGS: [&[(u16, u16)]; 10] = [
     &[(TPID_S, 10)],
     &[(TPID_S, 20), (TPID_C, 10)],
     &[(TPID_C, 10), (TPID_C, 20)],
+    &[(TPID_C, 0), (TPID_C, 20)],
 ];
 const VIDS: [u16; 4] = [0, 1, 10, 20];
 
@@ -59,7 +62,8 @@ fn takes(mode: &str, tags: &[(u16, u16)]) -> bool {
     let vid = tags.first().filter(|(protocol, _)| *protocol == TPID_C).map_or(0, |(_, tci)| tci & 0xfff);
     match mode.parse().expect("a mode of this test") {
         VlanMode::All => true,
-        VlanMode::Access(own) => [0, own.get()].contains(&vid),
+        VlanMode::Access(_) => matches!(tags, [] | [(TPID_C, 0 | 0xe000)]),
+        VlanMode::AccessTagged(own) => [0, own.get()].contains(&vid),
         VlanMode::Trunk { native, .. } if vid == 0 => native.is_some(),
         VlanMode::Trunk { vids, native } => vids.into_iter().chain(native).any(|own| own.get() == vid),
     }

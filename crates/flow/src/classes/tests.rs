@@ -1,6 +1,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use forebay_wire::Unread;
 use proptest::prelude::*;
 
 use super::*;
@@ -25,7 +26,16 @@ fn tcp(src: Ipv4Addr, ports: (u16, u16)) -> Fields {
 
 fn with(network: Network) -> Fields {
     let ethertype = network.family().ethertype();
-    Fields { in_port: 1, vlan: 1, src_mac: 1, dst_mac: 2, ethertype, network: Some(network) }
+    Fields {
+        in_port: 1,
+        vlan: 1,
+        src_mac: 1,
+        dst_mac: 2,
+        ethertype,
+        tags: TagKinds::NONE,
+        network: Some(network),
+        unread: Unread::Nothing,
+    }
 }
 
 #[test]
@@ -89,7 +99,7 @@ fn source_and_destination_are_told_apart() {
         ..Match::default()
     };
     let classes = of(&[rule]);
-    let all = Class { ethertype: 0, src: 1, dst: 1, sport: 1, dport: 1, proto: 1 };
+    let all = Class { ethertype: 0, src: 1, dst: 1, sport: 1, dport: 1, proto: 1, tags: TagKinds::NONE };
     assert_eq!(classes.of(&tcp([10, 0, 0, 1].into(), (1, 2))), all);
     assert_eq!(classes.of(&tcp([10, 0, 0, 9].into(), (2, 1))), Class { src: 0, sport: 0, dport: 0, ..all });
     assert_eq!(classes.dst_prefixes().next().unwrap().0.to_string(), "10.0.0.9/32");
@@ -139,7 +149,7 @@ fn too_many_networks_are_refused_with_the_limit() {
 }
 
 #[test]
-fn too_many_ports_ethertypes_and_protocols_are_refused_with_the_limit() {
+fn too_many_ports_and_protocols_are_refused_with_the_limit() {
     let about = |rule: fn(u16) -> Match, count: u32| {
         Classes::new(&(0..count).map(|at| rule(at as u16)).collect::<Vec<_>>())
             .map_err(|error| error.to_string())
@@ -153,11 +163,11 @@ fn too_many_ports_ethertypes_and_protocols_are_refused_with_the_limit() {
     let proto = |at| Match { ip_proto: Some(at as u8), ..Match::default() };
     assert_eq!(about(sport, 65_536), refused("source ports", 65_536, 65_535));
     assert_eq!(about(dport, 65_536), refused("destination ports", 65_536, 65_535));
-    assert_eq!(about(ethertype, 65_536), refused("EtherTypes", 65_536, 65_535));
     assert_eq!(about(proto, 256), refused("IP protocols", 256, 255));
     assert!(about(sport, 65_535).is_ok_and(|classes| classes.src_ports().len() == 65_536));
+    // The two of tags have no class of this kind.
     assert!(
-        about(ethertype, 65_535).is_ok_and(|classes| classes.ethertypes().last() == Some((65_534, 65_535)))
+        about(ethertype, 65_536).is_ok_and(|classes| classes.ethertypes().last() == Some((65_535, 65_534)))
     );
     assert!(about(proto, 255).is_ok_and(|classes| classes.protos()[254] == 255));
 }

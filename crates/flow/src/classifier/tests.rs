@@ -1,3 +1,4 @@
+use forebay_wire::{TagKinds, Unread};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -60,7 +61,16 @@ fn prefix(text: &str) -> Option<Prefix> {
 
 fn packet_from(address: &str) -> Fields {
     let network = crate::Network::v4(address.parse().unwrap(), [10, 0, 0, 9].into(), 6, Some((1000, 80)));
-    Fields { in_port: 1, vlan: 1, src_mac: 1, dst_mac: 2, ethertype: 0x0800, network: Some(network) }
+    Fields {
+        in_port: 1,
+        vlan: 1,
+        src_mac: 1,
+        dst_mac: 2,
+        ethertype: 0x0800,
+        tags: TagKinds::NONE,
+        network: Some(network),
+        unread: Unread::Nothing,
+    }
 }
 
 fn tcp(dst_ports: PortRange) -> Match {

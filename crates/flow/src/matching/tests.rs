@@ -31,7 +31,16 @@ fn refusal(rule: Match) -> String {
 }
 
 fn of_v4(network: Network) -> Fields {
-    Fields { in_port: 3, vlan: 10, src_mac: 1, dst_mac: 2, ethertype: 0x0800, network: Some(network) }
+    Fields {
+        in_port: 3,
+        vlan: 10,
+        src_mac: 1,
+        dst_mac: 2,
+        ethertype: 0x0800,
+        tags: TagKinds::NONE,
+        network: Some(network),
+        unread: Unread::Nothing,
+    }
 }
 
 /// A TCP packet from 10.0.0.1:1000 to 10.0.0.2:80.
@@ -242,5 +251,16 @@ proptest! {
     fn a_match_is_of_layer_2_only_if_packets_with_and_without_the_rest_match(rule in wild_match(), like in packet()) {
         let rule = Match { ethertype: rule.ethertype.map(|_| 0x0806), ..rule };
         prop_assert_eq!(rule.is_l2_only(), rule.matches(&shallow(&wanted(&rule, &like))), "{}", rule);
+    }
+}
+
+#[test]
+fn a_tags_ethertype_asks_for_a_further_tag_and_others_for_what_is_behind_all() {
+    let of = |ethertype| Match { ethertype: Some(ethertype), ..ANY };
+    for bits in 0..=TagKinds::MASK {
+        let packet = Fields { tags: TagKinds::from_bits(bits), ..tcp() };
+        assert_eq!(of(0x8100).matches(&packet), bits & 1 != 0);
+        assert_eq!(of(0x88a8).matches(&packet), bits & 2 != 0);
+        assert!(of(0x0800).matches(&packet), "whatever tags are before it");
     }
 }

@@ -47,7 +47,7 @@ pub struct FlowAddArgs {
     /// VLAN of the packet, 1 to 4094
     #[arg(long, value_name = "VID")]
     pub vlan: Option<Vid>,
-    /// EtherType after any VLAN tag, as in 0x0800 for IPv4
+    /// EtherType after all VLAN tags, as in 0x0800 for IPv4; 0x8100 and 0x88a8 ask for a further tag
     #[arg(long, value_name = "TYPE")]
     pub ethertype: Option<Ethertype>,
     /// IP protocol: icmp, tcp, udp, icmpv6, sctp or a number from 0 to 255

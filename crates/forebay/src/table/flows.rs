@@ -55,7 +55,7 @@ fn entries(flows: &[FlowEntry]) -> String {
     for flow in flows {
         grid.row([
             flow.in_port.clone(),
-            flow.vlan.map_or_else(|| "none".to_owned(), |vlan| vlan.to_string()),
+            vlan(flow),
             flow.src_mac.to_string(),
             flow.dst_mac.to_string(),
             flow.deeper.clone().unwrap_or_default(),
@@ -70,6 +70,12 @@ fn entries(flows: &[FlowEntry]) -> String {
         ]);
     }
     grid.finish()
+}
+
+/// That of the outer tag, and whether more tags follow.
+fn vlan(flow: &FlowEntry) -> String {
+    let outer = flow.vlan.map_or_else(|| "none".to_owned(), |vlan| vlan.to_string());
+    if flow.stacked { outer + "+" } else { outer }
 }
 
 fn reason(flow: &FlowEntry) -> String {

@@ -84,6 +84,7 @@ fn rule(priority: u16, fields: &str, action: &str) -> RuleAdd {
 fn rules_come_first_then_flows_by_port_the_busiest_first_and_their_table() {
     let flow = |in_port: &str, packets| FlowEntry {
         in_port: in_port.to_owned(),
+        stacked: false,
         vlan: None,
         src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
         dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),

@@ -1,5 +1,7 @@
 use std::collections::HashMap;
 
+use forebay_flow::TagKinds;
+
 use super::*;
 
 fn table(max_flows: u32) -> FlowTable {
@@ -28,6 +30,9 @@ fn a_key_gives_back_what_it_was_made_of() {
         let key = FlowKey::new(65_535, tag, 0x0211_2233_4455, 0xffff_ffff_fffe);
         assert_eq!((key.port_id(), key.tag()), (65_535, tag));
         assert_eq!((key.src(), key.dst()), (0x0211_2233_4455, 0xffff_ffff_fffe));
+        let stacked = key.stacked(true);
+        assert!(stacked.is_stacked() && !key.is_stacked() && stacked != key);
+        assert_eq!((stacked.tag(), stacked.src(), stacked.stacked(false)), (tag, key.src(), key));
     }
 }
 
@@ -119,12 +124,13 @@ fn at_its_limit_the_table_has_a_place_for_nearly_every_flow() {
 
 #[test]
 fn classes_have_places_of_their_own_in_a_key() {
-    let class = Class { ethertype: 1, src: 2, dst: 3, sport: 4, dport: 5, proto: 6 };
+    let class =
+        Class { ethertype: 1, src: 2, dst: 3, sport: 4, dport: 5, proto: 6, tags: TagKinds::from_bits(3) };
     let FlowKey([to, from, low, high]) = FlowKey::new(9, Some(3), 1, 2).deeper(class);
     assert_eq!([to, from], FlowKey::new(9, Some(3), 1, 2).0[..2]);
     // bpf/forebay.h
     assert_eq!(low, 2 | 3 << 16 | 4 << 32 | 5 << 48);
-    assert_eq!(high, 6 | 1 << 16 | 1 << 32);
+    assert_eq!(high, 6 | 1 << 16 | 1 << 32 | 3 << 48);
     assert_ne!(FlowKey::new(9, None, 1, 2).deeper(Class::default()), FlowKey::new(9, None, 1, 2));
 }
 

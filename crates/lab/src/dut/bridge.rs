@@ -42,7 +42,8 @@ impl Bridge {
         }
         match &port.vlan {
             VlanMode::All => Ok(()),
-            VlanMode::Access(vid) => self.add_vlans(port, &[], Some(*vid)),
+            // The bridge takes packets with the port's own tag either way.
+            VlanMode::Access(vid) | VlanMode::AccessTagged(vid) => self.add_vlans(port, &[], Some(*vid)),
             VlanMode::Trunk { vids, native } => self.add_vlans(port, vids, *native),
         }
     }

@@ -114,6 +114,7 @@ impl FlowLister {
         Some(FlowEntry {
             in_port: self.names.get(&PortId(key.port_id()))?.clone(),
             vlan: key.tag().and_then(Vid::new),
+            stacked: key.is_stacked(),
             src_mac: MacAddr(mac::to_bytes(key.src())),
             dst_mac: MacAddr(mac::to_bytes(key.dst())),
             deeper: offer.deeper.map(|(class, _)| self.rules.describe(class)),

@@ -3,15 +3,13 @@
 //! The stand-in reads a packet's key, looks into the same table, and asks the same generations, as bpf/flow.h says. That
 //! the real programs do the same is the equivalence suite's to show.
 
-use std::net::IpAddr;
-
 use forebay_control::PortId;
-use forebay_flow::{Fields, Network};
 use forebay_kernel::{FlowAction, FlowCount, FlowKey, FlowNumber, FlowTag, FlowVerdict};
-use forebay_wire::ethernet::HEADER_LEN;
+use forebay_wire::TagKinds;
 use forebay_wire::vlan::TAG_LEN;
 
 use super::{FIRST_IFINDEX, MemorySwitch};
+use crate::worker::deeper_fields;
 
 const ADDRESSES: usize = 12;
 
@@ -43,20 +41,14 @@ impl MemorySwitch {
 
     fn find(&self, input: PortId, bytes: &[u8]) -> Option<(FlowNumber, FlowVerdict)> {
         let frame = forebay_wire::frame(bytes).ok()?;
-        let outer = FlowKey::new(input.0, frame.tag.map(|tag| tag.vid), frame.src, frame.dst);
+        let is_stacked = !TagKinds::announced_by(frame.ethertype).is_empty();
+        let tag = frame.tag.map(|tag| tag.vid);
+        let outer = FlowKey::new(input.0, tag, frame.src, frame.dst).stacked(is_stacked);
         let found = self.find_key(outer)?;
         if !matches!(found.1.action, FlowAction::Deeper { .. }) {
             return Some(found);
         }
-        let behind = HEADER_LEN + if frame.tag.is_some() { TAG_LEN } else { 0 };
-        let info = forebay_wire::network(frame.ethertype, bytes.get(behind..).unwrap_or_default());
-        let network = info.and_then(|info| match (info.src, info.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => Some(Network::v4(src, dst, info.proto, info.ports)),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => Some(Network::v6(src, dst, info.proto, info.ports)),
-            _ => None,
-        });
-        let ethertype = frame.ethertype;
-        let fields = Fields { in_port: 0, vlan: 0, src_mac: 0, dst_mac: 0, ethertype, network };
+        let fields = deeper_fields(input, &frame, bytes)?;
         self.find_key(outer.deeper(self.publication.rules().classes().of(&fields)))
     }
 

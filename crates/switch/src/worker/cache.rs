@@ -124,7 +124,12 @@ impl RulingCache {
             if slot.has(key, self.stamp) {
                 tally.cached += 1;
                 let class = asks_class.then(|| self.classes[set][way]);
-                return Ruling { rule: rules.rule(slot.place), place: slot.place, class };
+                return Ruling {
+                    rule: rules.rule(slot.place),
+                    place: slot.place,
+                    class,
+                    is_unread: key.is_unread(),
+                };
             }
         }
         tally.classified += 1;
@@ -141,7 +146,7 @@ impl RulingCache {
             self.slots[set][way] = Slot { key: *key, stamp: self.stamp, place };
             self.classes[set][way] = class;
         }
-        Ruling { rule: rules.rule(place), place, class: Some(class) }
+        Ruling { rule: rules.rule(place), place, class: Some(class), is_unread: key.is_unread() }
     }
 
     /// The slot of a full set that a miss puts its packet in, if it is one of those that do.

@@ -4,7 +4,7 @@ use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, Segment};
 use forebay_wire::ethernet::{self, ethertype};
 use forebay_wire::vlan::TAG_LEN;
-use forebay_wire::{BadFrame, Tag};
+use forebay_wire::{BadFrame, Tag, TagKinds};
 use forebay_xsk::TagEdit;
 
 use super::Worker;
@@ -26,7 +26,7 @@ pub(super) struct Headers {
     pub(super) tag: Option<Tag>,
     /// The tag is not in the packet: the device took it off, and a hint tells it.
     pub(super) tag_is_out: bool,
-    /// Behind the tag.
+    /// Behind that tag; of a packet with further tags, the first of them's.
     pub(super) ethertype: u16,
     /// What a rule has it leave with.
     pub(super) mark: u32,
@@ -40,15 +40,32 @@ impl Headers {
         ethernet::HEADER_LEN + if tag_is_in { TAG_LEN } else { 0 }
     }
 
+    /// Whether the packet has further tags: behind `tag`, or an outer 802.1ad tag.
+    #[inline]
+    pub(super) fn is_stacked(&self) -> bool {
+        is_tag(self.ethertype)
+    }
+
     /// How the packet leaves through `vlans`.
     #[inline]
     pub(super) fn egress(&self, vlans: &PortVlans) -> TagEdit {
-        let edit = vlans.egress(self.vid, self.tag);
+        let edit = self.flow_egress(vlans);
         match self.tag.filter(|_| self.tag_is_out) {
             Some(tag) => edit_outside(edit, tag),
             None => edit,
         }
     }
+
+    /// The same for the packet as programs have it, with its tag.
+    #[inline]
+    pub(super) fn flow_egress(&self, vlans: &PortVlans) -> TagEdit {
+        vlans.egress(self.vid, self.tag, self.is_stacked())
+    }
+}
+
+#[inline]
+fn is_tag(ethertype: u16) -> bool {
+    !TagKinds::announced_by(ethertype).is_empty()
 }
 
 /// What `edit` means for a tag that is not in the packet.
@@ -109,12 +126,12 @@ fn headers(
     let bytes = arena.bytes(&first.frame, first.offset, first.len);
     let frame = forebay_wire::frame(bytes)?;
     let tag = outside.or(frame.tag);
-    let Some(vid) = port.vlans.ingress(tag) else { return Ok(Err(DropReason::VlanNotAllowed)) };
     let tag_is_out = outside.is_some();
     // A tag in the packet is what comes behind one that is not.
     let ethertype = if tag_is_out && frame.tag.is_some() { ethertype::VLAN } else { frame.ethertype };
     let (dst, src) = (frame.dst, frame.src);
-    Ok(Ok(Headers { input: port.id, dst, src, vid, tag, tag_is_out, ethertype, mark: 0 }))
+    let vid = port.vlans.ingress(tag, is_tag(ethertype));
+    Ok(vid.map(|vid| Headers { input: port.id, dst, src, vid, tag, tag_is_out, ethertype, mark: 0 }))
 }
 
 #[cfg(test)]
@@ -135,15 +152,21 @@ mod tests {
 
     #[test]
     fn a_tag_that_is_told_leaves_as_one_in_the_packet_does() {
-        let modes =
-            ["all", "access:10", "access:20", "trunk:10,20", "trunk:20,native:10", "trunk:10,native:1"];
+        let modes = [
+            "all",
+            "access:10,tagged",
+            "access:20,tagged",
+            "trunk:10,20",
+            "trunk:20,native:10",
+            "trunk:10,native:1",
+        ];
         let vlans: Vec<PortVlans> =
             modes.iter().map(|mode| PortVlans::new(&mode.parse().expect("a VLAN mode"))).collect();
         let mut compared = 0;
         for tci in [0, 10, 20, 0xe00a, 0x6000] {
             let tag = Tag::from_tci(tci);
             for input in &vlans {
-                let Some(vid) = input.ingress(Some(tag)) else { continue };
+                let Ok(vid) = input.ingress(Some(tag), false) else { continue };
                 for output in vlans.iter().filter(|output| output.carries(vid)) {
                     let headers = |tag_is_out| Headers {
                         input: PortId(0),

@@ -16,7 +16,7 @@ use super::offer::{Guard, Made};
 use super::receive::Stretch;
 use super::{Member, Worker, rule};
 use crate::fdb::Learned;
-use crate::rules::{Doing, Ruling};
+use crate::rules::{Doing, Place, Ruling};
 use crate::topology::{PortEntry, Topology};
 
 /// Where one packet goes.
@@ -162,6 +162,7 @@ impl Worker {
         counts.not_learned += u64::from(source == Source::Unknown);
         let ruling = self.find_rule(scene.topology, at, &mut counts.tally);
         let verdict = match ruling.rule.map(|rule| &rule.doing) {
+            _ if ruling.place == Place::UNDECIDABLE => Verdict::Drop(DropReason::Undecidable),
             Some(Doing::Drop) => Verdict::Drop(DropReason::ByRule),
             Some(Doing::Output(ports)) => rule::first_output(ports, scene, headers),
             Some(Doing::Normal | Doing::Mark(_) | Doing::Mirror(_)) | None => {

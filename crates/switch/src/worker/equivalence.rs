@@ -17,7 +17,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_flow::{Fields, Network};
+use forebay_control::DropReason;
+use forebay_flow::{Fields, Network, TagKinds, Unread};
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_kernel::{FlowAction, FlowKey};
 
@@ -25,6 +26,8 @@ use oracle::{Copies, Oracle};
 use packets::Packet;
 use product::{MAX_PORTS, Product};
 use random::Random;
+
+use super::decide::Verdict;
 
 /// Without a word about it; a second or two in a debug build.
 const PACKETS: u64 = 50_000;
@@ -39,6 +42,19 @@ const KNOWN: usize = 40;
 const DROP: i32 = 1;
 const PASS: i32 = 2;
 const REDIRECT: i32 = 4;
+
+/// `DEEPER_PORTS`, bpf/forebay.h.
+const ASKS_PORTS: u16 = 16;
+
+/// The key of flows that layer 2 decides.
+fn outer_key(input: u16, packet: &Packet) -> FlowKey {
+    let tag = packet.tci.map(|tci| tci & 0xfff);
+    FlowKey::new(input, tag, packet.src, packet.dst).stacked(!packet.further.is_empty())
+}
+
+fn kinds(packet: &Packet) -> TagKinds {
+    packet.further.iter().fold(TagKinds::NONE, |kinds, tpid| kinds.with(TagKinds::announced_by(*tpid)))
+}
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -57,6 +73,8 @@ fn kernel_and_user_space_send_every_packet_where_a_plain_model_does() {
             let followed = tally.followed + tally.told;
             assert!(followed * 20 > packets, "few packets were followed: {tally:?}");
             assert!(tally.repeated * 200 > packets, "few decisions were repeated: {tally:?}");
+            assert!(tally.stacked * 200 > packets, "few packets with further tags were followed: {tally:?}");
+            assert!(tally.undecidable * 200 > packets, "few packets were in doubt: {tally:?}");
         }
         Err(error) if error.errno() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             println!("SKIP: no CAP_SYS_ADMIN to make a network namespace");
@@ -75,6 +93,10 @@ struct Tally {
     deeper: u64,
     /// By the worker, as with one before.
     repeated: u64,
+    /// By the kernel, of packets with further tags.
+    stacked: u64,
+    /// Dropped by the worker, because a rule might match what nobody can read.
+    undecidable: u64,
 }
 
 /// Which packet it was, for those who look why.
@@ -180,6 +202,7 @@ impl Run {
         let wanted = self.oracle.decide(packet, input);
         if let Some(copies) = self.kernel(input, packet, &about) {
             self.check(&copies, &wanted, "the kernel", &about);
+            self.tally.stacked += u64::from(!packet.further.is_empty());
             assert_eq!(self.oracle.stations, stations, "the kernel followed, and there was news, {about}");
             self.tally.followed += 1;
             return;
@@ -193,7 +216,8 @@ impl Run {
         if self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished {
             // It has finished the checksum; the addresses alone can be compared.
             let headers = |copies: &Copies| -> Copies {
-                copies.iter().map(|(port, bytes)| (*port, bytes[..18].to_vec())).collect()
+                let header = |bytes: &[u8]| bytes[..bytes.len().min(18)].to_vec();
+                copies.iter().map(|(port, bytes)| (*port, header(bytes))).collect()
             };
             self.check(&headers(&copies), &headers(&wanted), "the worker", &about);
         } else {
@@ -202,14 +226,17 @@ impl Run {
         let followed = self.kernel(input, packet, &about);
         let must = offer.is_some_and(|offer| {
             let fits = offer.repeat.is_ok_and(|verdict| packet.bytes.len() <= verdict.max_length.into());
-            fits && self.is_looked_up(input, packet) && !(offer.deeper.is_some() && packet.is_extended)
+            fits && self.is_looked_up(input, packet) && (offer.deeper.is_none() || self.is_classed(packet))
         });
         assert_eq!(
             followed.is_some(),
             must,
             "whether the kernel followed once it was told {offer:?}, {about}"
         );
+        let is_undecidable = self.product.verdict() == Some(Verdict::Drop(DropReason::Undecidable));
+        self.tally.undecidable += u64::from(is_undecidable);
         if let Some(copies) = followed {
+            self.tally.stacked += u64::from(!packet.further.is_empty());
             self.check(&copies, &wanted, "the kernel once it was told", &about);
             self.tally.told += 1;
         }
@@ -218,6 +245,17 @@ impl Run {
     /// Programs leave alone what might have to be finished.
     fn is_looked_up(&self, input: u16, packet: &Packet) -> bool {
         !(self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished)
+    }
+
+    /// Programs leave alone what they cannot tell the class of.
+    fn is_classed(&self, packet: &Packet) -> bool {
+        let asks_ports = self.product.rules().asked() & ASKS_PORTS != 0;
+        let is_read = match packet.unread {
+            Unread::Nothing => true,
+            Unread::Ports => !asks_ports,
+            Unread::Transport | Unread::Everything => false,
+        };
+        is_read && !packet.is_extended
     }
 
     /// The mark of a packet that comes to the worker, or 0: what the program gives it now, or gave it before all changed
@@ -238,8 +276,8 @@ impl Run {
         if packet.tci.is_some() || !self.is_looked_up(input, packet) {
             return 0;
         }
-        let outer = FlowKey::new(input, None, packet.src, packet.dst);
-        let key = self.key(input, packet).filter(|key| *key == outer || !packet.is_extended);
+        let outer = outer_key(input, packet);
+        let key = self.key(input, packet).filter(|key| *key == outer || self.is_classed(packet));
         key.and_then(|key| self.product.told(key)).unwrap_or(0)
     }
 
@@ -295,7 +333,7 @@ impl Run {
 
     /// The key of the flow that packets like this one follow.
     fn key(&mut self, input: u16, packet: &Packet) -> Option<FlowKey> {
-        let outer = FlowKey::new(input, packet.tci.map(|tci| tci & 0xfff), packet.src, packet.dst);
+        let outer = outer_key(input, packet);
         let (flow, _) = self.product.flow(outer)?;
         if !matches!(flow.action, FlowAction::Deeper { .. }) {
             return Some(outer);
@@ -307,7 +345,8 @@ impl Run {
             _ => unreachable!("both are of one version"),
         });
         let (ethertype, vlan) = (packet.ethertype, 0);
-        let fields = Fields { in_port: 0, vlan, src_mac: 0, dst_mac: 0, ethertype, network };
+        let (tags, unread) = (kinds(packet), packet.unread);
+        let fields = Fields { in_port: 0, vlan, src_mac: 0, dst_mac: 0, ethertype, tags, network, unread };
         Some(outer.deeper(self.product.rules().classes().of(&fields)))
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!        63     56 55    48 47          32 31          16 15           0
-//!   0   │ flags   │ proto  │ ethertype    │ VLAN         │ in port      │
+//!   0   │ flags   │ proto  │ ethertype    │ VLAN         │ in port      │    EtherType behind all tags
 //!   1   │ source port      │ source MAC                                 │
 //!   2   │ destination port │ destination MAC                            │
 //!   3   │ IPv4: source address           │ destination address          │    IPv6: source, upper half
@@ -14,9 +14,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use forebay_flow::{Fields, Network};
+use forebay_control::PortId;
+use forebay_flow::{Fields, Network, TagKinds, Unread};
 use forebay_wire::ethernet::ethertype;
-use forebay_wire::{NetworkInfo, PlainIpv4};
+use forebay_wire::{FrameInfo, NetworkInfo, PlainIpv4};
 
 use super::classify::Headers;
 
@@ -27,10 +28,24 @@ pub(super) const WORDS: usize = 7;
 const MAC_BITS: u32 = 48;
 const MAC: u64 = (1 << MAC_BITS) - 1;
 
-/// Flags: it has an IP header; that is of version 6; it has ports.
+/// Flags: it has an IP header; that is of version 6; it has ports. Above them the kinds of its further tags, and what of
+/// it is unread.
 const HAS_IP: u64 = 1 << 56;
 const IS_V6: u64 = 1 << 57;
 const HAS_PORTS: u64 = 1 << 58;
+const TAGS_SHIFT: u32 = 59;
+const UNREAD_SHIFT: u32 = 61;
+const UNREAD: u64 = 3 << UNREAD_SHIFT;
+const ETHERTYPE_SHIFT: u32 = 32;
+
+/// What rules can ask of a packet that came in at a port; `None`, where not all of it can be read. The VLAN is left out:
+/// it is not what lies deeper.
+pub(crate) fn deeper_fields(input: PortId, frame: &FrameInfo, bytes: &[u8]) -> Option<Fields> {
+    let FrameInfo { dst, src, tag, ethertype, .. } = *frame;
+    let headers = Headers { input, dst, src, vid: 0, tag, tag_is_out: false, ethertype, mark: 0 };
+    let key = Key::read(&headers, bytes);
+    (!key.is_unread()).then(|| key.fields())
+}
 
 /// One packet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +62,46 @@ impl Key {
                 Some(plain) => outer.with_plain(plain),
                 None => outer.with(forebay_wire::network(ethertype::IPV4, behind)),
             },
+            ethertype::VLAN | ethertype::SERVICE_VLAN => outer.with_tags(headers.ethertype, behind),
             other => outer.with(forebay_wire::network(other, behind)),
         }
+    }
+
+    /// What is behind further tags, of which `ethertype` announces the first.
+    #[cold]
+    fn with_tags(mut self, ethertype: u16, behind: &[u8]) -> Key {
+        let Some(inner) = forebay_wire::behind_tags(ethertype, behind) else {
+            return self.with_unread(Unread::Everything);
+        };
+        self.0[0] &= !(u64::from(u16::MAX) << ETHERTYPE_SHIFT);
+        self.0[0] |= u64::from(inner.ethertype) << ETHERTYPE_SHIFT;
+        self.0[0] |= u64::from(inner.kinds.bits()) << TAGS_SHIFT;
+        self.with(forebay_wire::network(inner.ethertype, &behind[inner.at..]))
+    }
+
+    fn with_unread(mut self, unread: Unread) -> Key {
+        self.0[0] |= (unread as u64) << UNREAD_SHIFT;
+        self
+    }
+
+    /// Whether not all of the packet could be read.
+    #[inline]
+    pub(super) fn is_unread(&self) -> bool {
+        self.0[0] & UNREAD != 0
     }
 
     #[inline]
     fn outer(headers: &Headers) -> Key {
         let [port, vid, ethertype] = [headers.input.0, headers.vid, headers.ethertype].map(u64::from);
-        Key([port | vid << 16 | ethertype << 32, headers.src & MAC, headers.dst & MAC, 0, 0, 0, 0])
+        Key([
+            port | vid << 16 | ethertype << ETHERTYPE_SHIFT,
+            headers.src & MAC,
+            headers.dst & MAC,
+            0,
+            0,
+            0,
+            0,
+        ])
     }
 
     #[inline]
@@ -82,6 +129,7 @@ impl Key {
             // They are of one family.
             _ => return self,
         }
+        self = self.with_unread(info.unread);
         if let Some((src, dst)) = info.ports {
             self.0[0] |= HAS_PORTS;
             self.0[1] |= u64::from(src) << MAC_BITS;
@@ -98,8 +146,10 @@ impl Key {
             vlan: (first >> 16) as u16,
             src_mac: self.0[1] & MAC,
             dst_mac: self.0[2] & MAC,
-            ethertype: (first >> 32) as u16,
+            ethertype: (first >> ETHERTYPE_SHIFT) as u16,
+            tags: TagKinds::from_bits((first >> TAGS_SHIFT) as u8),
             network: self.network(),
+            unread: Unread::ALL[(first >> UNREAD_SHIFT & 3) as usize],
         }
     }
 
@@ -182,12 +232,20 @@ pub(super) mod tests {
     /// Packets out of so few values that many are alike, some cut off.
     pub(in super::super) fn packet() -> impl Strategy<Value = Packet> {
         let cut = prop_oneof![5 => Just(usize::MAX), 1 => 0usize..70];
-        (headers(), prop_oneof![2 => v4(), 1 => v6()], cut).prop_map(|(headers, network, cut)| {
-            let outer = vec![0xee; headers.network_at().max(HEADER_LEN)];
-            let mut bytes = [outer, network].concat();
-            bytes.truncate(cut);
-            (headers, bytes)
-        })
+        let tags = proptest::collection::vec(select(vec![0x8100u16, 0x88a8]), 1..7);
+        let tags = prop_oneof![3 => Just(Vec::new()), 1 => tags];
+        (headers(), prop_oneof![2 => v4(), 1 => v6()], tags, cut).prop_map(
+            |(mut headers, network, tags, cut)| {
+                let outer = vec![0xee; headers.network_at().max(HEADER_LEN)];
+                let announced: Vec<u16> = tags.into_iter().chain([headers.ethertype]).collect();
+                let stack =
+                    announced[1..].iter().flat_map(|ethertype| [[0, 9], ethertype.to_be_bytes()].concat());
+                let mut bytes: Vec<u8> = outer.into_iter().chain(stack).chain(network).collect();
+                headers.ethertype = announced[0];
+                bytes.truncate(cut);
+                (headers, bytes)
+            },
+        )
     }
 
     /// What was read from the packet, as rules ask for it.
@@ -204,14 +262,19 @@ pub(super) mod tests {
     pub(in super::super) fn fields_of(packet: &Packet) -> Fields {
         let (headers, bytes) = packet;
         let behind = bytes.get(headers.network_at()..);
-        let info = behind.and_then(|bytes| forebay_wire::network(headers.ethertype, bytes));
+        let inner = forebay_wire::behind_tags(headers.ethertype, behind.unwrap_or_default());
+        let read = inner.zip(behind);
+        let info = read.and_then(|(inner, bytes)| forebay_wire::network(inner.ethertype, &bytes[inner.at..]));
+        let unread = info.map_or(Unread::Nothing, |info| info.unread);
         Fields {
             in_port: headers.input.0.into(),
             vlan: headers.vid,
             src_mac: headers.src,
             dst_mac: headers.dst,
-            ethertype: headers.ethertype,
+            ethertype: inner.map_or(headers.ethertype, |inner| inner.ethertype),
+            tags: inner.map_or(TagKinds::NONE, |inner| inner.kinds),
             network: info.and_then(network_of),
+            unread: if inner.is_none() { Unread::Everything } else { unread },
         }
     }
 

@@ -150,7 +150,12 @@ impl Offers {
         guard: Guard,
         now: Nanos,
     ) {
-        let outer = FlowKey::new(port.id.0, headers.tag.map(|tag| tag.vid), headers.src, headers.dst);
+        if made.ruling.is_unread {
+            // The programs cannot read such packets either.
+            return;
+        }
+        let tag = headers.tag.map(|tag| tag.vid);
+        let outer = FlowKey::new(port.id.0, tag, headers.src, headers.dst).stacked(headers.is_stacked());
         let deeper = made.ruling.class.map(|class| (class, outer));
         let key = deeper.map_or(outer, |(class, outer)| outer.deeper(class));
         // What has changed since the last offer makes another one of it.
@@ -243,7 +248,7 @@ fn repeatable(
         }
         (Verdict::Forward(_), Some(_)) if port.is_xdp && headers.mark != 0 => no(Why::Marked),
         (Verdict::Forward(id), Some((output, ifindex))) if port.reaches(output) => {
-            let tag = flow_tag(output.vlans.egress(headers.vid, headers.tag), headers.vid);
+            let tag = flow_tag(headers.flow_egress(&output.vlans), headers.vid);
             let to_peer = !port.is_xdp && output.peer == Some(headers.dst);
             let action = FlowAction::Output { port_id: id.0, ifindex, tag, to_peer, mark: headers.mark };
             Ok((action, output.generation, longest(output, headers.tag)))

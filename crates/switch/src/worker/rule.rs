@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use forebay_control::{DropReason, PortId};
-use forebay_flow::Fields;
+use forebay_flow::{Fields, TagKinds, Unread};
 use forebay_pool::Arena;
 
 use super::Worker;
@@ -52,7 +52,9 @@ impl Worker {
             src_mac: headers.src,
             dst_mac: headers.dst,
             ethertype: headers.ethertype,
+            tags: TagKinds::NONE,
             network: None,
+            unread: Unread::Nothing,
         };
         if let AtL2::Decided(place) = rules.find_l2(&fields) {
             return Asked::Decided(place);
@@ -73,7 +75,9 @@ impl Worker {
         let rules = topology.rules();
         match self.asked.get(at) {
             None => Ruling::default(),
-            Some(Asked::Decided(place)) => Ruling { rule: rules.rule(*place), place: *place, class: None },
+            Some(Asked::Decided(place)) => {
+                Ruling { rule: rules.rule(*place), place: *place, ..Ruling::default() }
+            }
             Some(Asked::Deeper { key, set }) => {
                 self.cache.find(rules, key, *set, topology.looks_up_flows(), tally)
             }

@@ -66,8 +66,9 @@ impl PortSettings {
     fn vlan_of(&self, tag: Option<u16>) -> Option<u16> {
         match (tag.filter(|vid| *vid != 0), &self.vlan) {
             (None, VlanMode::All) => Some(0),
-            (None, VlanMode::Access(own)) => Some(own.get()),
+            (None, VlanMode::Access(own) | VlanMode::AccessTagged(own)) => Some(own.get()),
             (None, VlanMode::Trunk { native, .. }) => native.map(|vid| vid.get()),
+            (Some(_), VlanMode::Access(_)) => None,
             (Some(vid), _) => self.carries(vid).then_some(vid),
         }
     }
@@ -75,7 +76,7 @@ impl PortSettings {
     fn carries(&self, vid: u16) -> bool {
         match &self.vlan {
             VlanMode::All => true,
-            VlanMode::Access(own) => own.get() == vid,
+            VlanMode::Access(own) | VlanMode::AccessTagged(own) => own.get() == vid,
             VlanMode::Trunk { vids, native } => vids.iter().chain(native).any(|carried| carried.get() == vid),
         }
     }
@@ -84,7 +85,7 @@ impl PortSettings {
     fn tag_out(&self, vid: u16) -> Option<u16> {
         let untagged = match &self.vlan {
             VlanMode::All => vid == 0,
-            VlanMode::Access(_) => true,
+            VlanMode::Access(_) | VlanMode::AccessTagged(_) => true,
             VlanMode::Trunk { native, .. } => native.is_some_and(|native| native.get() == vid),
         };
         (!untagged).then_some(vid)

@@ -23,7 +23,8 @@ const PROBES: usize = 6;
 /// Turns that everything takes to come to rest, at most.
 const TURNS: usize = 10_000;
 const DPORTS: [u16; 4] = [7, 53, 80, 443];
-const MODES: [&str; 6] = ["all", "all", "access:10", "access:20", "trunk:10,20", "trunk:20,native:10"];
+const MODES: [&str; 7] =
+    ["all", "all", "access:10", "access:20", "access:10,tagged", "trunk:10,20", "trunk:20,native:10"];
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -179,6 +180,7 @@ impl Run {
         let port = &self.settings.ports[&self.homes[station]];
         let tag = match &port.vlan {
             VlanMode::Access(_) => None,
+            VlanMode::AccessTagged(own) => self.random.one(&[None, Some(own.get())]),
             VlanMode::All | VlanMode::Trunk { .. } => self.random.one(&[None, None, Some(10), Some(20)]),
         };
         let dst = if self.random.once_in(20) { BROADCAST } else { mac(self.random.below(STATIONS)) };

@@ -12,6 +12,7 @@ fn flows_are_listed_and_forgotten() {
     let served = Served::new();
     served.switch.decide(FlowEntry {
         in_port: "a".to_owned(),
+        stacked: false,
         vlan: None,
         src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
         dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),

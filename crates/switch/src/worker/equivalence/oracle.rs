@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use forebay_wire::Unread;
+use forebay_wire::ethernet::ethertype::{SERVICE_VLAN, VLAN};
+
 use super::packets::{Ip, Packet};
 
 /// A port's VLANs.
@@ -10,6 +13,7 @@ use super::packets::{Ip, Packet};
 pub(super) enum Mode {
     All,
     Access(u16),
+    AccessTagged(u16),
     Trunk(Vec<u16>, Option<u16>),
 }
 
@@ -64,7 +68,7 @@ impl Mode {
     fn untagged(&self) -> Option<u16> {
         match self {
             Mode::All => Some(0),
-            Mode::Access(vid) => Some(*vid),
+            Mode::Access(vid) | Mode::AccessTagged(vid) => Some(*vid),
             Mode::Trunk(_, native) => *native,
         }
     }
@@ -72,24 +76,31 @@ impl Mode {
     fn carries(&self, vid: u16) -> bool {
         match self {
             Mode::All => true,
-            Mode::Access(own) => *own == vid,
+            Mode::Access(own) | Mode::AccessTagged(own) => *own == vid,
             Mode::Trunk(vids, native) => vids.contains(&vid) || *native == Some(vid),
         }
     }
 
-    pub(super) fn vlan_of(&self, tci: Option<u16>) -> Option<u16> {
-        match tci.unwrap_or(0) & 0xfff {
+    /// The VLAN of a packet, if the port takes it: an access port takes no tags, but for a single priority tag.
+    fn vlan_of(&self, packet: &Packet) -> Option<u16> {
+        let vid = packet.tci.unwrap_or(0) & 0xfff;
+        if matches!(self, Mode::Access(_)) && (vid != 0 || !packet.further.is_empty()) {
+            return None;
+        }
+        match vid {
             0 => self.untagged(),
             4095 => None,
             vid => Some(vid).filter(|vid| self.carries(*vid)),
         }
     }
 
-    /// The tag that a packet leaves with.
-    fn tag_of(&self, vid: u16, tci: Option<u16>) -> Option<u16> {
+    /// The outer tag that a packet leaves with. In a trunk's native VLAN, a tag behind it would pass for the outer one.
+    fn tag_of(&self, vid: u16, packet: &Packet) -> Option<u16> {
+        let tci = packet.tci;
+        let shields = matches!(self, Mode::Trunk(..)) && !packet.further.is_empty();
         if *self == Mode::All && vid == 0 {
             tci
-        } else if self.untagged() == Some(vid) {
+        } else if self.untagged() == Some(vid) && !shields {
             None
         } else {
             Some(tci.unwrap_or(0) & 0xf000 | vid)
@@ -97,21 +108,60 @@ impl Mode {
     }
 }
 
+/// Whether a packet has what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    No,
+    /// Nobody knows.
+    Maybe,
+    Yes,
+}
+
+fn known(has: bool) -> Answer {
+    if has { Answer::Yes } else { Answer::No }
+}
+
 impl Rule {
-    fn matches(&self, packet: &Packet, input: u16, vid: u16) -> bool {
+    /// The worst answer to what it asks.
+    fn matches(&self, packet: &Packet, input: u16, vid: u16) -> Answer {
         let ip = packet.ip;
-        let has = |wanted: Option<u8>, found: Option<u8>| wanted.is_none() || wanted == found;
-        let ports = ip.and_then(|ip| ip.ports);
-        self.in_port.is_none_or(|port| port == input)
-            && self.src_mac.is_none_or(|mac| mac == packet.src)
-            && self.dst_mac.is_none_or(|mac| mac == packet.dst)
-            && self.vlan.is_none_or(|vlan| vlan == vid)
-            && self.ethertype.is_none_or(|ethertype| ethertype == packet.ethertype)
-            && has(self.proto, ip.map(|ip: Ip| ip.proto))
-            && self.src.is_none_or(|network| ip.is_some_and(|ip| is_in(ip.src, network)))
-            && self.dst.is_none_or(|network| ip.is_some_and(|ip| is_in(ip.dst, network)))
-            && self.src_ports.is_none_or(|range| ports.is_some_and(|ports| within(ports.0, range)))
-            && self.dst_ports.is_none_or(|range| ports.is_some_and(|ports| within(ports.1, range)))
+        // What is read says no or yes; else, whoever hides that much gets the answer that nobody knows.
+        let read = |hidden: Unread, is_asked: bool, has: bool| match is_asked {
+            false => Answer::Yes,
+            true if packet.unread >= hidden => Answer::Maybe,
+            true => known(has),
+        };
+        let network = |wanted: Option<(IpAddr, u8)>, address: fn(Ip) -> IpAddr| {
+            let has = wanted.is_some_and(|network| ip.is_some_and(|ip| is_in(address(ip), network)));
+            read(Unread::Everything, wanted.is_some(), has)
+        };
+        let port = |wanted: Option<(u16, u16)>, port: fn((u16, u16)) -> u16| {
+            let found = ip.and_then(|ip| ip.ports).map(port);
+            let has = wanted.zip(found).is_some_and(|(range, found)| within(found, range));
+            read(Unread::Ports, wanted.is_some(), has)
+        };
+        let ethertype = self.ethertype.is_some_and(|ethertype| match ethertype {
+            VLAN | SERVICE_VLAN => packet.further.contains(&ethertype),
+            other => other == packet.ethertype,
+        });
+        let answers = [
+            known(self.in_port.is_none_or(|port| port == input)),
+            known(self.src_mac.is_none_or(|mac| mac == packet.src)),
+            known(self.dst_mac.is_none_or(|mac| mac == packet.dst)),
+            known(self.vlan.is_none_or(|vlan| vlan == vid)),
+            read(Unread::Everything, self.ethertype.is_some(), ethertype),
+            read(Unread::Transport, self.proto.is_some(), self.proto == ip.map(|ip| ip.proto)),
+            network(self.src, |ip| ip.src),
+            network(self.dst, |ip| ip.dst),
+            port(self.src_ports, |ports| ports.0),
+            port(self.dst_ports, |ports| ports.1),
+        ];
+        answers.into_iter().min().unwrap_or(Answer::Yes)
+    }
+
+    /// A packet that might fall under it and does not must not get away.
+    fn restricts(&self) -> bool {
+        matches!(self.action, Action::Drop | Action::Output(_))
     }
 }
 
@@ -138,10 +188,20 @@ impl Oracle {
         if packet.src >> 40 & 1 == 1 {
             return Vec::new();
         }
-        let Some(vid) = self.ports[usize::from(input)].mode.vlan_of(packet.tci) else { return Vec::new() };
+        let Some(vid) = self.ports[usize::from(input)].mode.vlan_of(packet) else { return Vec::new() };
         self.stations.insert((vid, packet.src), input);
-        let matching = self.rules.iter().filter(|rule| rule.matches(packet, input, vid));
-        let rule = matching.min_by_key(|rule| (std::cmp::Reverse(rule.priority), rule.id));
+        let mut rules: Vec<&Rule> = self.rules.iter().collect();
+        rules.sort_by_key(|rule| (std::cmp::Reverse(rule.priority), rule.id));
+        let answers = rules.into_iter().map(|rule| (rule, rule.matches(packet, input, vid)));
+        let decides = |(rule, answer): &(&Rule, Answer)| match answer {
+            Answer::No => false,
+            Answer::Maybe => rule.restricts(),
+            Answer::Yes => true,
+        };
+        let rule = match answers.into_iter().find(decides) {
+            Some((_, Answer::Maybe)) => return Vec::new(),
+            found => found.map(|(rule, _)| rule),
+        };
         let mut outputs = match rule.map(|rule| &rule.action) {
             Some(Action::Drop) => Vec::new(),
             Some(Action::Output(ports)) => {
@@ -181,7 +241,7 @@ impl Oracle {
     }
 
     fn leaving(&self, packet: &Packet, vid: u16, port: u16) -> Vec<u8> {
-        let tci = self.ports[usize::from(port)].mode.tag_of(vid, packet.tci);
+        let tci = self.ports[usize::from(port)].mode.tag_of(vid, packet);
         let rest = &packet.bytes[if packet.tci.is_some() { 16 } else { 12 }..];
         let tag = tci.map(|tci| [&[0x81, 0x00][..], &tci.to_be_bytes()].concat()).unwrap_or_default();
         [&packet.bytes[..12], &tag, rest].concat()

@@ -24,6 +24,7 @@ pub(super) fn port(random: &mut Random) -> Port {
         Mode::All,
         Mode::Access(10),
         Mode::Access(20),
+        Mode::AccessTagged(10),
         Mode::Trunk(vec![10, 20], None),
         Mode::Trunk(vec![10, 30], Some(20)),
         Mode::Trunk(vec![20], Some(10)),
@@ -44,6 +45,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
     let mode = match &port.mode {
         Mode::All => "all".to_owned(),
         Mode::Access(vid) => format!("access:{vid}"),
+        Mode::AccessTagged(vid) => format!("access:{vid},tagged"),
         Mode::Trunk(vids, None) => format!("trunk:{}", list(vids)),
         Mode::Trunk(vids, Some(native)) => format!("trunk:{},native:{native}", list(vids)),
     };
