@@ -240,6 +240,40 @@ struct format {
 #define GENERATION_OF_PORT(port_id) (2 + STATIONS + (port_id))
 #define STATIONS 16384
 
+/* Probes that came in at a port and that the daemon has not read yet; a power of two. */
+#define PROBES_SEEN 4
+
+/* What all programs need to know of loop probes, mapped into the daemon. */
+struct loop_watch {
+	__u64 switch_id; /* random, another at each start; probes of others are no probes here */
+	__u64 seen;	 /* probes that any port took */
+};
+
+/* A loop probe from its addresses on, and from its EtherType on: a tag may come between. */
+struct loop_probe {
+	__u8 destination[6];
+	__u8 source[6];
+};
+
+struct loop_probe_body {
+	__be16 ethertype;
+	__u16 skip;	 /* 0 */
+	__u16 function;	 /* of ECTP: a reply */
+	__u16 receipt;	 /* 0 */
+	__u64 switch_id;
+	__u64 nonce;	 /* random; nobody else can know it before the probe is sent */
+	__u16 port_id;	 /* of the port that it was sent out of */
+} __attribute__((packed));
+
+/* Probes that came in at one port. */
+struct loop_probes_seen {
+	__u64 count; /* of all that came */
+	struct {
+		__u64 from; /* id of the port it was sent out of; its VLAN tag << 32, with bit 16 set if it has one */
+		__u64 nonce;
+	} probes[PROBES_SEEN];
+};
+
 /* Departures that a worker can write before it has them sent. */
 #define DEPARTURES_A_WORKER 128
 

@@ -162,6 +162,24 @@ struct {
 	__uint(max_entries, 1);
 } outputs SEC(".maps");
 
+/* Entry 0: what a loop probe of this switch looks like, mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct loop_watch);
+	__uint(max_entries, 1);
+} loop_watch SEC(".maps");
+
+/* Port id -> loop probes that came in there, mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct loop_probes_seen);
+	__uint(max_entries, 1);
+} loop_probes SEC(".maps");
+
 /* Written by the daemon that made the maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

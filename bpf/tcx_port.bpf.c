@@ -12,6 +12,7 @@
 #include "account.h"
 #include "flow_tcx.h"
 #include "gso.h"
+#include "probe.h"
 #include "tag.h"
 
 #include <linux/if_ether.h>
@@ -28,6 +29,20 @@ static __noinline __u32 frames_of(struct __sk_buff *skb, cut_t cut)
 	return frames_for(CUT_PACKETS(cut), skb->gso_size && longest < length ? longest : length);
 }
 
+/* A tag lies beside the packet. 1 or 0. */
+static __always_inline int packet_is_probe(struct __sk_buff *skb, __u32 port_id)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 tag = 0;
+
+	if (skb->vlan_present) {
+		if (skb->vlan_proto != bpf_htons(ETH_P_8021Q))
+			return 0;
+		tag = PROBE_TAGGED | skb->vlan_tci;
+	}
+	return take_probe(data, data + 2 * ETH_ALEN, end, port_id, tag);
+}
+
 /* A function of its own: without CAP_PERFMON no stack slot that held a pointer is used again. */
 static __noinline int to_collector(struct __sk_buff *skb)
 {
@@ -41,6 +56,8 @@ static __noinline int to_collector(struct __sk_buff *skb)
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return TC_ACT_UNSPEC;
+	if (packet_is_probe(skb, port->port_id))
+		return TC_ACT_SHOT;
 	counted = counters_of(port->port_id);
 	bank = port->bank;
 	collector = bpf_map_lookup_elem(&collectors, &bank);

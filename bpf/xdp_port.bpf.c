@@ -14,6 +14,7 @@
 #include "account.h"
 #include "flow_xdp.h"
 #include "hints.h"
+#include "probe.h"
 
 enum variant {
 	PLAIN,
@@ -38,6 +39,25 @@ static __always_inline __u32 queue_of(struct xdp_md *ctx, struct port_config *po
 	if (port->bank == BANK_DIRECT)
 		return ctx->rx_queue_index;
 	return bpf_get_smp_processor_id() % settings.queues;
+}
+
+/* `protocol` and `tci` are those of a tag that is not in the frame. 1 or 0. */
+static __always_inline int frame_is_probe(struct xdp_md *ctx, __u32 port_id, __be16 protocol, __u16 tci)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *ethertype = data + ADDRESS_BYTES;
+
+	if (ethertype + 2 > end)
+		return 0;
+	if (protocol)
+		return protocol == bpf_htons(ETH_P_8021Q) &&
+		       take_probe(data, ethertype, end, port_id, PROBE_TAGGED | tci);
+	if (*(__be16 *)ethertype != bpf_htons(ETH_P_8021Q))
+		return take_probe(data, ethertype, end, port_id, 0);
+	if (ethertype + TAG_BYTES > end)
+		return 0;
+	return take_probe(data, ethertype + TAG_BYTES, end, port_id,
+			  PROBE_TAGGED | bpf_ntohs(*(__be16 *)(ethertype + 2)));
 }
 
 static __always_inline int to_socket(struct port_counters *counted, __u32 socket)
@@ -74,6 +94,8 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port)
 		return XDP_PASS;
+	if (frame_is_probe(ctx, port->port_id, protocol, tci))
+		return XDP_DROP;
 	counted = counters_of(port->port_id);
 	queue = queue_of(ctx, port);
 	bank = port->bank;

@@ -24,6 +24,7 @@ use crate::link::{self, LinkKind, NetdevLink, Relocated};
 use crate::mapped::Mapped;
 use crate::object::{self, DatapathOptions};
 use crate::pins::Pins;
+use crate::probes::LoopProbes;
 use crate::{DatapathError, KernelCounters};
 
 /// All programs and maps of one switch. Everything goes away when it is dropped or the process ends.
@@ -35,6 +36,7 @@ pub struct Datapath {
     near_ports: Mapped<AtomicU64>,
     generations: Arc<Generations>,
     outputs: MapHandle,
+    loop_maps: [MapHandle; 2],
     flows: [MapHandle; 3],
     classes: [MapHandle; 2],
     departures: MapHandle,
@@ -160,6 +162,7 @@ impl Datapath {
                 secret,
             )?),
             outputs: object::map(&object, "outputs")?,
+            loop_maps: [object::map(&object, "loop_watch")?, object::map(&object, "loop_probes")?],
             classes: [object::map(&object, "number_classes")?, object::map(&object, "prefix_classes")?],
             flows: [
                 object::map(&object, "flows")?,
@@ -422,6 +425,15 @@ impl Datapath {
     /// How large the table of flows is.
     pub fn flow_shape(&self) -> FlowShape {
         self.settings.flow_shape()
+    }
+
+    /// Where loop probes with this switch's id are noted from now on. They have one reader: call this once.
+    ///
+    /// # Errors
+    /// They cannot be mapped.
+    pub fn loop_probes(&self, switch_id: u64) -> Result<LoopProbes, DatapathError> {
+        let [watch, seen] = &self.loop_maps;
+        LoopProbes::map(watch.as_fd(), seen.as_fd(), self.max_ports, switch_id)
     }
 
     /// The classes of what rules tell apart. They have one writer: call this once.

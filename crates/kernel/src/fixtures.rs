@@ -19,6 +19,7 @@ mod holding;
 mod packets;
 mod places;
 mod privileges;
+mod probes;
 mod slow;
 mod stand;
 mod tags;

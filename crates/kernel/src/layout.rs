@@ -269,6 +269,9 @@ mod tests {
             ("reserved_settled", offset_of!(Pool, reserved) as u32),
         ];
         assert_eq!(offsets(&btf, "pool_account"), (size_of::<Pool>(), named(&pool)));
+        // crates/kernel/src/probes.rs has the other side.
+        assert_eq!(offsets(&btf, "loop_watch"), (16, named(&[("switch_id", 0), ("seen", 8)])));
+        assert_eq!(offsets(&btf, "loop_probes_seen"), (72, named(&[("count", 0), ("probes", 8)])));
         let (bytes, members) = offsets(&btf, "port_counters");
         assert_eq!(bytes, COUNTER_WORDS * 8);
         let names: Vec<_> = members.iter().map(|(name, at)| (name.as_str(), *at)).collect();

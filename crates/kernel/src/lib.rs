@@ -26,6 +26,7 @@ mod object;
 mod peer;
 mod pins;
 pub mod probe;
+mod probes;
 mod stations;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
@@ -50,4 +51,5 @@ pub use link::{NetdevLink, program_name};
 pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;
+pub use probes::{LoopProbes, PROBE_BYTES, PROBE_ETHERTYPE, PROBE_GROUP, SeenProbe};
 pub use stations::{LeftStations, LeftStationsError, StationBucket, StationMemory};

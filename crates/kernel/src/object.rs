@@ -178,7 +178,7 @@ fn size_maps(
         let entries = match name.as_str() {
             "flow_counts" => settings.flow_shape().counts(),
             "checked" => settings.flow_shape().places(),
-            "ports" | "counters" | "hinted" | "outputs" => options.max_ports,
+            "ports" | "counters" | "hinted" | "outputs" | "loop_probes" => options.max_ports,
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,

@@ -36,8 +36,9 @@ const TCX_LINK: u64 = 96 + FILE + 2048;
 /// `struct htab_elem` with key and value, and `struct bucket`.
 const HASH_ELEMENT: u64 = 48 + 8 + 8;
 const HASH_BUCKET: u64 = 16;
-/// `struct port_counters`, `struct ring_account`, `struct departure`: bpf/forebay.h.
+/// `struct port_counters`, `struct loop_probes_seen`, `struct ring_account`, `struct departure`: bpf/forebay.h.
 const PORT_COUNTERS: u64 = 64;
+const LOOP_PROBES: u64 = 72;
 const RING_ACCOUNT: u64 = 128;
 const DEPARTURES: u64 = 128 * 2048;
 /// Generations of stations, and numbers that have classes: bpf/forebay.h.
@@ -153,6 +154,12 @@ fn tables(setup: &Setup) -> Vec<MemoryPart> {
         kernel("table of ports", 1, hash, "kernel/bpf/hashtab.c: preallocated, 64 bytes an element"),
         kernel("table of sockets", 1, BANKS * (ports + 2) * workers * 8, "net/xdp/xskmap.c, bpf/forebay.h"),
         kernel("counters", 1, array(ports * PORT_COUNTERS), "kernel/bpf/arraymap.c, bpf/forebay.h"),
+        kernel(
+            "loop probes",
+            1,
+            array(ports * LOOP_PROBES) + array(16),
+            "kernel/bpf/arraymap.c, bpf/forebay.h",
+        ),
         kernel(
             "accounts",
             1,
