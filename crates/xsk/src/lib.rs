@@ -28,4 +28,6 @@ pub use error::XskError;
 pub use heap::{HeapQueue, HeapSocket, Undelivered};
 pub use rings::{CompletionRing, FillRing, Reads, RxRing, TxRing};
 pub use socket::{Closed, PortSocket, Queue, QueueOptions, QueueRings, Statistics};
-pub use transmit::{Departures, Destination, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError};
+pub use transmit::{
+    Departures, Destination, FrameSender, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError,
+};

@@ -15,6 +15,7 @@
 
 mod departures;
 mod message;
+mod single;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -28,6 +29,7 @@ use message::{
     ADDRESSES, Arrays, BATCH, GSO_TCPV4, GSO_TCPV6, Message, NEEDS_CHECKSUM, Offload, PIECES, Packet,
 };
 use message::{TAG, TCP_CHECKSUM};
+pub use single::FrameSender;
 
 /// Pieces of one packet at most: its frames, with the addresses and a tag put apart in front, or a joint header.
 const PIECES_PER_PACKET: usize = 64;
