@@ -65,6 +65,13 @@ impl Suite {
         }
     }
 
+    /// As [`Suite::heavy_on_forebay`], with veths only.
+    pub fn heavy_on_veths(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        for subject in [PortKind::VethTcx, PortKind::VethXdp].map(Subject::Forebay) {
+            self.on(name, subject, true, move || scenario(subject));
+        }
+    }
+
     /// As [`Suite::everywhere`], for one that moves so much that two at once would disturb each other.
     pub fn heavy_everywhere(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
         let subjects = PortKind::ALL.map(Subject::Forebay);

@@ -17,6 +17,7 @@ mod handover;
 mod harness;
 mod hints;
 mod hostile;
+mod loops;
 mod mixed;
 mod modes;
 mod mtu;
@@ -50,6 +51,7 @@ fn main() {
     unit::register(&mut suite);
     transmit::register(&mut suite);
     hostile::register(&mut suite);
+    loops::register(&mut suite);
     pool::register(&mut suite);
     observe::register(&mut suite);
     oversized::register(&mut suite);

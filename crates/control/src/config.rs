@@ -44,6 +44,9 @@ pub struct Config {
     pub fdb: FdbConfig,
     /// `[flood]`
     pub flood: FloodConfig,
+    /// `[loop]`
+    #[serde(rename = "loop")]
+    pub loops: LoopConfig,
     /// `[flows]`
     pub flows: FlowsConfig,
     /// `[metrics]`
@@ -161,6 +164,24 @@ impl Default for FloodConfig {
     }
 }
 
+/// `[loop]`: finding loops with probes, and blocking ports for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoopConfig {
+    /// Whether probes are sent, and ports blocked where another port's probe comes in.
+    pub detect: bool,
+    /// Milliseconds between two probes of a port, 200 to 60000.
+    pub interval_ms: u32,
+    /// Names of ports that are never blocked, such as uplinks; can change only with a restart.
+    pub never_block: Vec<String>,
+}
+
+impl Default for LoopConfig {
+    fn default() -> Self {
+        LoopConfig { detect: true, interval_ms: 1000, never_block: Vec::new() }
+    }
+}
+
 /// `[flows]`: decisions that the kernel programs repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -256,6 +277,10 @@ pub struct Settings {
     pub flood_copies_per_second: u64,
     /// As in [`FloodConfig`].
     pub flood_burst_copies: u64,
+    /// As in [`LoopConfig`].
+    pub loop_detect: bool,
+    /// As in [`LoopConfig`].
+    pub loop_interval_ms: u32,
     /// As in [`FlowsConfig`].
     pub offload: Offload,
     /// As in [`FlowsConfig`].
@@ -303,6 +328,8 @@ impl Config {
             max_entries_per_port: self.fdb.max_entries_per_port,
             flood_copies_per_second: self.flood.copies_per_second,
             flood_burst_copies: self.flood.burst_copies,
+            loop_detect: self.loops.detect,
+            loop_interval_ms: self.loops.interval_ms,
             offload: self.flows.offload,
             flow_idle_seconds: self.flows.idle_seconds,
             flow_installs_per_second: self.flows.installs_per_second,

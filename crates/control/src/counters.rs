@@ -71,6 +71,8 @@ drop_reasons! {
     BadFrame => "bad_frame",
     /// No other port carries the packet's VLAN.
     NoDestination => "no_destination",
+    /// The port is blocked, because packets that leave by another port come in there.
+    Blocked => "blocked",
     /// The input port was going down or being deleted.
     PortDown => "port_down",
     /// The output port's transmit queue was full.
@@ -259,6 +261,15 @@ pub struct PortCounters {
     pub completed_checksums: u64,
     /// Packets that entered here and that the kernel programs carried or dropped by a flow; part of `rx_packets`.
     pub offloaded_packets: u64,
+    /// Packets that entered here from a station that had been behind another port, and is behind this one now.
+    #[serde(default)]
+    pub moved_packets: u64,
+    /// Loop probes that left here; no packets of the port's.
+    #[serde(default)]
+    pub tx_loop_probes: u64,
+    /// Loop probes of this switch that entered here; no packets of the port's.
+    #[serde(default)]
+    pub rx_loop_probes: u64,
     /// Packets that ended here.
     pub drops: Drops,
     /// What was wrong with those of them that are counted as `bad_frame`.
@@ -299,6 +310,9 @@ impl AddAssign for PortCounters {
         self.not_learned_packets += other.not_learned_packets;
         self.completed_checksums += other.completed_checksums;
         self.offloaded_packets += other.offloaded_packets;
+        self.moved_packets += other.moved_packets;
+        self.tx_loop_probes += other.tx_loop_probes;
+        self.rx_loop_probes += other.rx_loop_probes;
         self.drops += other.drops;
         self.bad_frames += other.bad_frames;
     }
@@ -347,6 +361,7 @@ mod tests {
         (one.forwarded_packets, one.flooded_packets) = (5, 6);
         (one.not_learned_packets, one.completed_checksums) = (7, 8);
         one.offloaded_packets = 9;
+        (one.moved_packets, one.tx_loop_probes, one.rx_loop_probes) = (10, 11, 12);
         one.drops[DropReason::NoFrame] = 7;
         one.bad_frames = BadFrames { runt: 1, truncated_tag: 2, multicast_source: 3, zero_source: 4 };
         let total: PortCounters = [one, one].into_iter().sum();
@@ -357,5 +372,6 @@ mod tests {
         assert_eq!(total.offloaded_packets, 18);
         let causes = [("runt", 2), ("truncated_tag", 4), ("multicast_source", 6), ("zero_source", 8)];
         assert!(total.bad_frames.iter().eq(causes), "{:?}", total.bad_frames);
+        assert_eq!((total.moved_packets, total.tx_loop_probes, total.rx_loop_probes), (20, 22, 24));
     }
 }

@@ -53,6 +53,8 @@ pub enum PortState {
     NetdevMoved,
     /// The netdev now has another name; the port keeps following it.
     NetdevRenamed,
+    /// Nothing is received or sent: packets that leave by another port come in here.
+    Blocked,
     /// The netdev is there and cannot be a port now: the kernel refuses, or it carries another's XDP program. Tried again
     /// when the netdev changes, and by itself at intervals.
     AttachFailed,
@@ -61,7 +63,7 @@ pub enum PortState {
 words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");
 words!(AttachKind: Tcx => "tcx", Xdp => "xdp");
 words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing",
-    NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", AttachFailed => "attach-failed");
+    NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", Blocked => "blocked", AttachFailed => "attach-failed");
 
 /// A word that names no attachment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -124,8 +124,13 @@ pub(crate) fn counters(counters: &PortCounters) -> String {
     row("forwarded", counters.forwarded_packets, None);
     row("flooded", counters.flooded_packets, None);
     row("offloaded", counters.offloaded_packets, None);
-    let notes =
-        [("not learned", counters.not_learned_packets), ("checksum completed", counters.completed_checksums)];
+    let notes = [
+        ("not learned", counters.not_learned_packets),
+        ("station moved here", counters.moved_packets),
+        ("checksum completed", counters.completed_checksums),
+        ("loop probes out", counters.tx_loop_probes),
+        ("loop probes in", counters.rx_loop_probes),
+    ];
     for (note, count) in notes.into_iter().filter(|(_, count)| *count > 0) {
         row(note, count, None);
     }

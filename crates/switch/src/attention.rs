@@ -1,4 +1,5 @@
-//! How a worker calls the housekeeper: a port of the calm lane has more than its turn takes.
+//! How others call the housekeeper: a worker, because a port of the calm lane has more than its turn takes or a station
+//! has moved; the control side, because ports have changed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

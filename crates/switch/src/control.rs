@@ -12,6 +12,7 @@ mod handover;
 mod hints;
 mod housekeeper;
 mod lanes;
+mod loops;
 mod modes;
 mod netdevs;
 mod occupancy;
@@ -28,6 +29,7 @@ mod show;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
 use forebay_control::config::{Config, PoolConfig, Settings};
@@ -57,6 +59,7 @@ pub(crate) use workers::{WorkerHandle, hand_out};
 use follow::PutOff;
 use handover::Saver;
 use hints::LayoutBook;
+use loops::Loops;
 use port::{Port, Retired, Ring};
 use rules::Rules;
 use rxq::{RefillSettings, Rxq};
@@ -94,6 +97,7 @@ pub(crate) struct Control {
     retired: Retired,
     max_ports: u32,
     layouts: LayoutBook,
+    loops: Loops,
     /// The last snapshot.
     occupancy: Option<PoolOccupancy>,
     flows: Arc<Mutex<FlowBook>>,
@@ -145,6 +149,7 @@ impl Control {
             retired: Retired::default(),
             max_ports: config.switch.max_ports,
             layouts: LayoutBook::new(workers_count),
+            loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
             occupancy: None,
             flows: flows.book,
             flow_keeper: Some(flows.keeper),
@@ -170,6 +175,8 @@ impl Control {
     /// Shows workers the ports as they are now. Flows that relied on what has changed are void when this returns.
     fn publish(&self) {
         self.publication.publish(self.ports.values().map(Port::entry));
+        // New ports are probed for loops.
+        self.shared.attention.call();
     }
 
     fn generation(&self) -> Result<&Generation, ApiError> {
@@ -212,6 +219,8 @@ impl Control {
         let max_entries = self.flow_book().limits().max_entries;
         self.set_flow_limits(flow_limits(settings, max_entries));
         self.set_offload(settings.offload);
+        self.loops.set(settings.loop_detect, settings.loop_interval_ms);
+        self.shared.attention.call();
         self.shared.flood.set(settings.flood_copies_per_second, settings.flood_burst_copies);
         Ok(())
     }

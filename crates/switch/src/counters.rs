@@ -44,6 +44,8 @@ pub(crate) struct PortCell {
     pub(crate) tx_offered: Counter,
     /// Packets whose source address was not learned because a limit was reached.
     pub(crate) not_learned: Counter,
+    /// Packets whose station was behind another port before.
+    pub(crate) moved: Counter,
     /// Packets whose checksum was unfinished and was completed.
     pub(crate) completed_checksums: Counter,
     pub(crate) drops: [Counter; DropReason::COUNT],
@@ -85,6 +87,7 @@ impl PortCell {
         sum.forwarded_packets += self.forwarded_packets.get();
         sum.flooded_packets += self.flooded_packets.get();
         sum.not_learned_packets += self.not_learned.get();
+        sum.moved_packets += self.moved.get();
         sum.completed_checksums += self.completed_checksums.get();
         sum.drops += Drops::from_array(std::array::from_fn(|reason| self.drops[reason].get()));
         sum.bad_frames += BadFrames {
@@ -168,6 +171,11 @@ impl PortCells {
         sum
     }
 
+    /// Moves of stations to this port.
+    pub(crate) fn moves(&self) -> u64 {
+        self.0.iter().map(|cell| cell.moved.get()).fold(0, u64::wrapping_add)
+    }
+
     /// Copies made for this port as an output.
     pub(crate) fn tx_offered(&self) -> u64 {
         self.0.iter().map(|cell| cell.tx_offered.get()).sum()
@@ -191,6 +199,8 @@ pub(crate) struct WorkerCell {
     pub(crate) repeated: Counter,
     pub(crate) cached: Counter,
     pub(crate) classified: Counter,
+    /// Moves of stations from port to port.
+    pub(crate) moves: Counter,
     pub(crate) packets: Counter,
     pub(crate) copies: Counter,
     pub(crate) departed: Counter,

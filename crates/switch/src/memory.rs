@@ -498,6 +498,7 @@ impl Port {
             mode: self.options.vlan.clone(),
             vlans: PortVlans::new(&self.options.vlan),
             isolated: self.options.isolated,
+            is_blocked: false,
             mtu: MTU,
             takes_joints: false,
             completes_checksums: false,

@@ -20,6 +20,8 @@ pub(crate) struct PortEntry {
     pub(crate) mode: VlanMode,
     pub(crate) vlans: PortVlans,
     pub(crate) isolated: bool,
+    /// There is a loop behind it: what comes in is dropped, and nothing is sent (its netdev is not named above).
+    pub(crate) is_blocked: bool,
     /// Longest packet that it sends, without the Ethernet header.
     pub(crate) mtu: u32,
     /// Its netdev leaves large TCP packets whole, or cuts them at once.
@@ -49,6 +51,7 @@ impl PortEntry {
         self.output == other.output
             && self.mode == other.mode
             && self.isolated == other.isolated
+            && self.is_blocked == other.is_blocked
             && self.mtu == other.mtu
             && self.is_xdp == other.is_xdp
             && self.takes_frames == other.takes_frames
@@ -238,6 +241,7 @@ pub(crate) mod tests {
             vlans: PortVlans::new(&mode),
             mode,
             isolated: false,
+            is_blocked: false,
             mtu: 1500,
             takes_joints: true,
             completes_checksums: false,
@@ -277,6 +281,16 @@ pub(crate) mod tests {
         let topology = Topology::new([entry(0, "all"), gone]);
         assert_eq!(members(&topology, 0), [0]);
         assert!(topology.port(PortId(1)).is_some(), "but it is still known");
+    }
+
+    #[test]
+    fn a_port_that_is_blocked_gets_no_flood_and_its_flows_are_void() {
+        let generations = Generations::detached(2).expect("memory");
+        let before = Topology::new([entry(0, "all"), entry(1, "all")]);
+        let blocked = PortEntry { is_blocked: true, output: None, ..entry(1, "all") };
+        let mut topology = Topology::new([entry(0, "all"), blocked]);
+        assert_eq!(members(&topology, 0), [0]);
+        assert_eq!(topology.succeed(&before, &generations), [(PortId(1), 1)]);
     }
 
     #[test]

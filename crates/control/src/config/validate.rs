@@ -8,12 +8,12 @@ use std::ops::RangeInclusive;
 
 use super::api::mode_bits;
 use super::location::{Problem, Step};
-use super::{ApiConfig, Config, FdbConfig, FloodConfig, FlowsConfig, PoolConfig, SwitchConfig};
+use super::{ApiConfig, Config, FdbConfig, FloodConfig, FlowsConfig, LoopConfig, PoolConfig, SwitchConfig};
 use crate::error::ApiError;
 use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
 use crate::memory;
-use crate::port::PortSpec;
+use crate::port::{PortSpec, check_port_name};
 
 /// The kernel takes 107 bytes (`sun_path` less the terminating zero, unix(7)). A path without `.sock` becomes 8 bytes
 /// longer for the read-only socket, and the daemon binds under a name that is 4 bytes longer still.
@@ -27,6 +27,7 @@ pub(super) fn check(config: &Config) -> Checked {
     pool(&config.pool, config.switch.workers)?;
     fdb(&config.fdb)?;
     flood(&config.flood)?;
+    loops(&config.loops)?;
     flows(&config.flows)?;
     ports(&config.ports, config.switch.max_ports)?;
     static_entries(config)?;
@@ -126,6 +127,17 @@ fn flood(flood: &FloodConfig) -> Checked {
         return refuse("flood", "burst_copies", 0, "at least 1", remedy);
     }
     Ok(())
+}
+
+fn loops(loops: &LoopConfig) -> Checked {
+    range("loop", "interval_ms", loops.interval_ms.into(), 200..=60_000)?;
+    match loops.never_block.iter().find_map(|name| check_port_name(name).err()) {
+        Some(error) => {
+            let path = vec![Step::Key("loop"), Step::Key("never_block")];
+            Err(Problem { path, message: format!("loop.never_block: {error}") })
+        }
+        None => Ok(()),
+    }
 }
 
 fn flows(flows: &FlowsConfig) -> Checked {

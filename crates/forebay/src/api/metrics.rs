@@ -72,7 +72,7 @@ impl Snapshot {
 
     fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&PortCounters) -> u64;
-        let fields: [(&str, &str, Field); 9] = [
+        let fields: [(&str, &str, Field); 12] = [
             ("port_rx_packets", "Packets that entered at the port, dropped ones included", |c| c.rx_packets),
             ("port_rx_bytes", "Bytes that entered at the port", |c| c.rx_bytes),
             ("port_tx_packets", "Packets that left at the port", |c| c.tx_packets),
@@ -84,6 +84,9 @@ impl Snapshot {
             ("port_offloaded_packets", "Packets the kernel carried or dropped by a flow", |c| {
                 c.offloaded_packets
             }),
+            ("port_moved_packets", "Packets whose station moved to the port", |c| c.moved_packets),
+            ("port_tx_loop_probes", "Loop probes that left at the port", |c| c.tx_loop_probes),
+            ("port_rx_loop_probes", "Loop probes that entered at the port", |c| c.rx_loop_probes),
         ];
         for (name, help, value) in fields {
             let ports = self.stats.ports.iter();

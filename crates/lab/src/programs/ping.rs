@@ -94,6 +94,19 @@ impl Ping {
     /// # Errors
     /// When ping's output is not understood, as when there is no route.
     pub fn from(&self, host: &Host) -> Result<PingReport> {
+        self.run(host, &["-q"]).map(|(report, _)| report)
+    }
+
+    /// Pings from this host, and says how many requests in a row had no reply at most.
+    ///
+    /// # Errors
+    /// As [`Ping::from`].
+    pub fn outage_from(&self, host: &Host) -> Result<(PingReport, u32)> {
+        let (report, output) = self.run(host, &[])?;
+        Ok((report, longest_outage(&output, report.sent)))
+    }
+
+    fn run(&self, host: &Host, args: &[&str]) -> Result<(PingReport, String)> {
         let mut command = match self.deadline {
             // Interrupted, ping sums up; its own deadline (-w) would have it go on until all replies are there.
             Some(deadline) => {
@@ -106,7 +119,7 @@ impl Ping {
         let count = self.count.to_string();
         // All at once, because ping waits for the last replies no longer than twice the longest time before or the
         // interval: with a short one it gives up on a busy machine.
-        command.args(["-n", "-q", "-W", "2", "-c", &count]);
+        command.args(["-n", "-W", "2", "-c", &count]).args(args);
         match self.pause {
             Some(pause) => command.args(["-i", &pause.as_secs_f64().to_string()]),
             None => command.args(["-i", "1", "-l", &count]),
@@ -119,10 +132,21 @@ impl Ping {
         let sending = self.pause.unwrap_or_default() * self.count;
         // A busy machine makes pauses longer.
         let finished = command::run(command, Duration::from_secs(20) + 4 * sending)?;
-        parse(&finished.stdout).ok_or_else(|| {
+        let report = parse(&finished.stdout).ok_or_else(|| {
             LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
-        })
+        })?;
+        Ok((report, finished.stdout))
     }
+}
+
+/// The most requests in a row that had no reply, of `sent` ones; ping's lines name those that had.
+fn longest_outage(output: &str, sent: u32) -> u32 {
+    let number = |line: &str| line.split_once("icmp_seq=")?.1.split(' ').next()?.parse::<u32>().ok();
+    let mut replied: Vec<u32> =
+        output.lines().filter(|line| line.contains("bytes from")).filter_map(number).collect();
+    replied.extend([0, sent + 1]);
+    replied.sort_unstable();
+    replied.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + 1)).max().unwrap_or(0)
 }
 
 fn parse(output: &str) -> Option<PingReport> {
@@ -141,6 +165,17 @@ fn parse(output: &str) -> Option<PingReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_outage_is_as_long_as_the_most_replies_missing_in_a_row() {
+        let line = |n: u32| format!("64 bytes from 10.66.0.2: icmp_seq={n} ttl=64 time=0.1 ms\n");
+        let output = |numbers: &[u32]| numbers.iter().map(|n| line(*n)).collect::<String>();
+        assert_eq!(longest_outage(&output(&[1, 2, 3]), 3), 0);
+        assert_eq!(longest_outage(&output(&[1, 4, 6]), 6), 2);
+        assert_eq!(longest_outage(&output(&[3, 3, 4]), 4), 2, "a duplicate is no gap");
+        assert_eq!(longest_outage(&output(&[1]), 9), 8);
+        assert_eq!(longest_outage("", 5), 5);
+    }
 
     #[test]
     fn losses_and_duplicates_are_read_from_the_summary() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_kernel::netlink::{LinkEvent, LinkMonitor, XdpMonitor};
 use forebay_policy::{Debounce, Nanos, TokenBucket};
+use forebay_xsk::FrameSender;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Control;
@@ -41,11 +42,12 @@ impl Housekeeper {
     pub(crate) fn start(control: Arc<Mutex<Control>>) -> Result<Self, SwitchError> {
         let monitor = LinkMonitor::open()?;
         let xdp_monitor = XdpMonitor::open()?;
+        let sender = FrameSender::open()?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map(Arc::new)
             .map_err(SwitchError::system("create an eventfd"))?;
         let stopped = Arc::clone(&stop);
-        let work = move || run(&control, monitor, xdp_monitor, &stopped);
+        let work = move || run(&control, (monitor, xdp_monitor), &sender, &stopped);
         let thread = supervise::spawn("housekeeper".to_owned(), work)?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -60,7 +62,12 @@ impl Drop for Housekeeper {
     }
 }
 
-fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpMonitor, stop: &OwnedFd) {
+fn run(
+    control: &Mutex<Control>,
+    (mut monitor, mut xdp_monitor): (LinkMonitor, XdpMonitor),
+    sender: &FrameSender,
+    stop: &OwnedFd,
+) {
     let shared = Arc::clone(&control.lock().unwrap_or_else(PoisonError::into_inner).shared);
     let now = || Nanos(shared.started.elapsed().as_nanos() as u64);
     let (mut alert, mut rounds, mut saves) = (Alert::default(), ROUNDS, SAVES);
@@ -92,6 +99,7 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpM
         }
         control.audit();
         control.sort_into_lanes(now());
+        let probes = control.find_loops(now());
         if ticked.elapsed() >= TICK {
             control.tick();
             ticked = Instant::now();
@@ -102,6 +110,10 @@ fn run(control: &Mutex<Control>, mut monitor: LinkMonitor, mut xdp_monitor: XdpM
             None if control.holds_frames() => AUDIT,
             None => TICK,
         };
+        pause = pause.min(control.loops.pause(now()));
+        drop(control);
+        // A port whose netdev goes this moment needs none.
+        probes.iter().for_each(|(ifindex, frame)| _ = sender.send(*ifindex, frame));
     }
 }
 

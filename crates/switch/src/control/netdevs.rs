@@ -167,6 +167,13 @@ fn update(port: &mut Port, netdev: Link) -> bool {
     changed
 }
 
+/// Whether the port carries packets has changed, and its netdev has not.
+pub(super) fn judge_again(port: &mut Port) {
+    if let Some(attachment) = &port.attachment {
+        (port.state, port.reason) = judge(port, &attachment.netdev);
+    }
+}
+
 fn judge(port: &Port, netdev: &Link) -> (PortState, String) {
     let name = &netdev.name;
     if !netdev.admin_up {
@@ -174,6 +181,9 @@ fn judge(port: &Port, netdev: &Link) -> (PortState, String) {
     }
     if !netdev.carrier {
         return (PortState::NetdevDown, format!("`{name}` has no carrier: its other end is down"));
+    }
+    if let Some(reason) = port.probing.blocked() {
+        return (PortState::Blocked, reason.to_owned());
     }
     if *name != port.spec.netdev {
         let was = &port.spec.netdev;

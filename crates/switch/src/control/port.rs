@@ -11,6 +11,7 @@ use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
 use super::hints::{Hints, Programs};
+use super::loops::Probing;
 use super::rxq::Rxq;
 use super::share::Share;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
@@ -88,6 +89,7 @@ pub(super) struct Port {
     /// Alive while somebody captures it.
     pub(super) captured: Weak<()>,
     pub(super) lane: LaneChoice,
+    pub(super) probing: Probing,
     /// What was counted before this process took the port over.
     pub(super) base: PortCounters,
     /// Its netdev, if that takes frames of XDP programs.
@@ -107,6 +109,7 @@ impl Port {
             mode: self.spec.vlan.clone(),
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,
+            is_blocked: self.state == PortState::Blocked,
             mtu: netdev.map_or(0, |netdev| netdev.mtu),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
             takes_joints: netdev.is_some_and(|netdev| !netdev.has_parent_device),
@@ -256,6 +259,8 @@ pub(super) struct Counted {
     pub(super) kernel: KernelCounters,
     pub(super) sockets: Statistics,
     pub(super) collector_lost: u64,
+    /// Loop probes that left, and such that came in.
+    pub(super) probes: [u64; 2],
 }
 
 /// The sums of deleted ports.
@@ -267,6 +272,8 @@ impl Counted {
         let mut shown = self.cells;
         shown += self.carried;
         shown += self.base;
+        shown.tx_loop_probes += self.probes[0];
+        shown.rx_loop_probes += self.probes[1];
         let kernel_drops = [
             (DropReason::NoFrame, self.sockets.rx_dropped),
             (DropReason::RxRingFull, self.sockets.rx_ring_full + self.kernel.ring_full_packets),
@@ -292,6 +299,7 @@ impl AddAssign for Counted {
         self.kernel = sum(self.kernel, other.kernel);
         self.sockets = add(self.sockets, other.sockets);
         self.collector_lost += other.collector_lost;
+        self.probes.iter_mut().zip(other.probes).for_each(|(sum, probes)| *sum += probes);
     }
 }
 

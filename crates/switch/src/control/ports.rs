@@ -13,6 +13,7 @@ use forebay_xsk::{Statistics, XskError};
 
 use super::attach::{self, Fitting};
 use super::hints::Programs;
+use super::loops::Probing;
 use super::plan::Plan;
 use super::port::{self, Binding, CollectorLoss, Port};
 use super::rings::{self, Opened, Wanted};
@@ -115,6 +116,7 @@ impl Control {
             hints: Programs::default(),
             captured: Weak::new(),
             lane: LaneChoice::default(),
+            probing: Probing::new(&self.loops, id),
             base: PortCounters::default(),
             takes_frames: None,
             peer: None,

@@ -42,6 +42,7 @@ impl Control {
             sockets: port.socket_drops(),
             kernel: self.datapath.counters(port.id.0).since(&port.baseline),
             collector_lost: port.loss.lost_packets(),
+            probes: self.loops.counts(port),
         }
     }
 

@@ -88,8 +88,9 @@ impl Worker {
                 Verdict::Drop(reason) | Verdict::Refused(reason, _) => Some(reason),
                 Verdict::Forward(_) | Verdict::Flood => None,
             };
+            let is_blocked = port.is_some_and(|port| port.is_blocked);
             // Nobody asks for their headers.
-            if let Some(reason) = alike.and_then(refused) {
+            if let Some(reason) = alike.and_then(refused).or(is_blocked.then_some(DropReason::Blocked)) {
                 self.records[packets].iter_mut().for_each(|record| record.classified = Err(reason));
                 continue;
             }

@@ -257,11 +257,23 @@ impl Worker {
 
     /// Remembers the source address.
     fn learn(&self, port: &PortEntry, headers: Headers, now_s: u32) -> Source {
-        match self.shared.fdb.learn(headers.vid, headers.src, port.id.0, now_s) {
+        let learned = self.shared.fdb.learn(headers.vid, headers.src, port.id.0, now_s);
+        if let Learned::Moved { .. } = learned {
+            self.tell_move(port);
+        }
+        match learned {
             Learned::LimitPort | Learned::LimitTotal | Learned::NoRoom => Source::Unknown,
             Learned::Busy | Learned::Multicast => Source::Unsure,
             _ => Source::Known,
         }
+    }
+
+    /// A station that moves may be in a loop: then the housekeeper wants to know at once.
+    #[cold]
+    fn tell_move(&self, port: &PortEntry) {
+        port.cells.of(self.index).moved.add(1);
+        self.shared.worker_cell(self.index).moves.add(1);
+        self.shared.attention.call();
     }
 
     fn verdict(

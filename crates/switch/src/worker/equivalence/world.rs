@@ -56,6 +56,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
         vlans: PortVlans::new(&mode),
         mode,
         isolated: port.is_isolated,
+        is_blocked: false,
         mtu: port.mtu as u32,
         takes_joints: true,
         completes_checksums: port.leaves_checksums,

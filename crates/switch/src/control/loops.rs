@@ -1,0 +1,292 @@
+//! Finding loops: probes leave by each port, and a port where another's comes in is blocked.
+//!
+//! `forebay_policy::LoopGuard` decides; here is what it needs. The kernel programs note probes that come in, beside the
+//! rings, so that they are found while a loop fills every ring. Looking costs one load while nothing came. Ports whose
+//! stations move back and forth are probed at once: in a loop every station does.
+//!
+//! The rule it keeps: probes are sent without the control lock, because a thousand of them take milliseconds.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use forebay_control::PortId;
+use forebay_control::config::LoopConfig;
+use forebay_control::port::PortState;
+use forebay_control::vlan::VlanMode;
+use forebay_kernel::{LoopProbes, PROBE_BYTES, SeenProbe};
+use forebay_policy::{Heard, LoopGuard, Nanos};
+use forebay_wire::Tag;
+use forebay_xsk::TagEdit;
+
+use super::port::Port;
+use super::{Control, netdevs};
+use crate::fdb::Flush;
+use crate::vlan::PortVlans;
+
+/// When one looks for probes that were just sent, and then again.
+const SOON: Duration = Duration::from_millis(10);
+const LATER: Duration = Duration::from_millis(100);
+/// How long after probes were sent they may be on their way through queues.
+const UNDER_WAY: Nanos = Nanos(200_000_000);
+/// Probes that are due within a tenth of the interval leave together, so that ports do not wake the thread one by one.
+const TOGETHER: u64 = 10;
+/// Moves of stations to a port, between two looks, from which on they may be moving back and forth.
+const MOVES: u64 = 2;
+
+/// A probe, and the netdev that it is to leave by.
+pub(super) type OutgoingProbe = (u32, [u8; PROBE_BYTES]);
+
+/// What the switch knows of loops besides its ports.
+pub(super) struct Loops {
+    probes: LoopProbes,
+    detects: bool,
+    interval: Nanos,
+    /// Names of ports that are never blocked.
+    spared: HashSet<String>,
+    nonces: RandomState,
+    /// Probes that were sent, which numbers the nonces.
+    sent: u64,
+    last_sent: Nanos,
+    /// What was there at the last look: probes that had come in, moves of stations, the snapshot.
+    seen: u64,
+    moves: u64,
+    serial: Option<u64>,
+    next_look: Nanos,
+}
+
+/// What a port knows of them.
+#[derive(Debug, Default)]
+pub(super) struct Probing {
+    guard: LoopGuard,
+    /// Which of its VLANs is probed next.
+    turn: usize,
+    sent: u64,
+    /// Probes that had come in under its id before it was there.
+    baseline: u64,
+    /// Moves of stations to the port at the last look.
+    moves: u64,
+    /// Why it is blocked.
+    reason: String,
+}
+
+impl Probing {
+    /// Of a new port.
+    pub(super) fn new(loops: &Loops, id: PortId) -> Self {
+        Self { baseline: loops.probes.count(id.0), ..Self::default() }
+    }
+
+    /// Why the port is blocked, if it is.
+    pub(super) fn blocked(&self) -> Option<&str> {
+        self.guard.is_blocked().then_some(&self.reason)
+    }
+}
+
+impl Loops {
+    pub(super) fn new(probes: LoopProbes, config: &LoopConfig) -> Self {
+        Self {
+            seen: probes.total(),
+            probes,
+            detects: config.detect,
+            interval: interval(config.interval_ms),
+            spared: config.never_block.iter().cloned().collect(),
+            nonces: RandomState::new(),
+            sent: 0,
+            last_sent: Nanos(0),
+            moves: 0,
+            serial: None,
+            next_look: Nanos(0),
+        }
+    }
+
+    pub(super) fn set(&mut self, detects: bool, interval_ms: u32) {
+        (self.detects, self.interval) = (detects, interval(interval_ms));
+        self.serial = None;
+    }
+
+    /// How many probes left by a port, and how many came in.
+    pub(super) fn counts(&self, port: &Port) -> [u64; 2] {
+        [port.probing.sent, self.probes.count(port.id.0).wrapping_sub(port.probing.baseline)]
+    }
+
+    /// How long one may wait before [`Control::find_loops`].
+    pub(super) fn pause(&self, now: Nanos) -> Duration {
+        Duration::from_nanos(self.next_look.since(now))
+    }
+
+    fn probe(&mut self, port: &mut Port, now: Nanos) -> Option<OutgoingProbe> {
+        let ifindex = port.attachment.as_ref()?.ifindex;
+        let vids = probed_vlans(&port.spec.vlan);
+        let vid = *vids.get(port.probing.turn % vids.len().max(1))?;
+        port.probing.turn = port.probing.turn.wrapping_add(1);
+        let tag = match PortVlans::new(&port.spec.vlan).egress(vid, None, false) {
+            TagEdit::Push(tag) => Some(tag),
+            _ => None,
+        };
+        self.sent += 1;
+        self.last_sent = now;
+        port.probing.sent += 1;
+        // 0 is no nonce.
+        let nonce = self.nonces.hash_one(self.sent).max(1);
+        port.probing.guard.sends(nonce, vid, now, self.interval);
+        Some((ifindex, self.probes.frame(port.id.0, tag, nonce)))
+    }
+}
+
+fn interval(ms: u32) -> Nanos {
+    Nanos(u64::from(ms) * 1_000_000)
+}
+
+/// The VLANs that probes of a port are sent in, one after the other.
+fn probed_vlans(mode: &VlanMode) -> Vec<u16> {
+    match mode {
+        VlanMode::All => vec![0],
+        VlanMode::Access(vid) | VlanMode::AccessTagged(vid) => vec![vid.get()],
+        VlanMode::Trunk { vids, native } => {
+            let mut vids: Vec<u16> = native.iter().chain(vids).map(|vid| vid.get()).collect();
+            vids.sort_unstable();
+            vids.dedup();
+            vids
+        }
+    }
+}
+
+impl Control {
+    /// Looks for loops, blocks and releases ports, and returns the probes that are to be sent.
+    pub(super) fn find_loops(&mut self, now: Nanos) -> Vec<OutgoingProbe> {
+        let moves: u64 = self.shared.workers.iter().map(|cell| cell.moves.get()).sum();
+        let serial = self.shared.topology.load().serial();
+        let is_same = (self.loops.serial, self.loops.moves) == (Some(serial), moves);
+        if is_same && self.loops.probes.total() == self.loops.seen && now < self.loops.next_look {
+            return Vec::new();
+        }
+        if self.loops.serial.replace(serial) != Some(serial) {
+            self.follow_ports(now);
+        }
+        if std::mem::replace(&mut self.loops.moves, moves) != moves {
+            self.observe_moves(now);
+        }
+        let mut changed = self.hear_probes(now);
+        changed.extend(self.release_ports(now));
+        self.show_blocked(&changed);
+        let outgoing = self.due_probes(now);
+        self.loops.next_look = self.next_look(now);
+        outgoing
+    }
+
+    /// Probes go where packets go.
+    fn follow_ports(&mut self, now: Nanos) {
+        let mut changed = Vec::new();
+        for port in self.ports.values_mut() {
+            let carries = matches!(port.state, PortState::Up | PortState::NetdevRenamed | PortState::Blocked);
+            if self.loops.detects && carries && port.attachment.is_some() {
+                port.probing.guard.starts(now);
+            } else {
+                port.probing.guard.stops();
+                changed.extend((port.state == PortState::Blocked).then_some(port.id));
+            }
+        }
+        self.show_blocked(&changed);
+    }
+
+    fn observe_moves(&mut self, now: Nanos) {
+        for port in self.ports.values_mut() {
+            let moves = port.cells.moves();
+            let moved = moves.wrapping_sub(std::mem::replace(&mut port.probing.moves, moves));
+            if moved >= MOVES {
+                port.probing.guard.hurry(now);
+            }
+        }
+    }
+
+    /// The ports that are blocked from now on.
+    fn hear_probes(&mut self, now: Nanos) -> Vec<PortId> {
+        let total = self.loops.probes.total();
+        if std::mem::replace(&mut self.loops.seen, total) == total {
+            return Vec::new();
+        }
+        let ids: Vec<PortId> = self.ports.keys().copied().collect();
+        let mut blocked = Vec::new();
+        for id in ids {
+            let probes: Vec<SeenProbe> = self.loops.probes.take(id.0).collect();
+            let hears = probes.into_iter().filter(|probe| self.hear(id, *probe, now)).count();
+            blocked.extend((hears > 0).then_some(id));
+        }
+        blocked
+    }
+
+    /// Whether the port is blocked for this probe. One of its own tells of a loop that does not lead through the switch.
+    fn hear(&mut self, id: PortId, probe: SeenProbe, now: Nanos) -> bool {
+        let from = PortId(probe.from);
+        let Some(sender) = self.ports.get(&from).filter(|_| from != id) else { return false };
+        let (guard, sender) = (sender.probing.guard, sender.spec.port_name().to_owned());
+        let (interval, spared) = (self.loops.interval, &self.loops.spared);
+        let Some(port) = self.ports.get_mut(&id).filter(|port| !spared.contains(port.spec.port_name()))
+        else {
+            return false;
+        };
+        let tag = probe.tci.map(Tag::from_tci);
+        let Ok(vid) = PortVlans::new(&port.spec.vlan).ingress(tag, false) else { return false };
+        let heard = Heard { nonce: probe.nonce, vid, sender_is_lower: from < id };
+        let is_new = port.probing.guard.hears(&guard, heard, now, interval);
+        if is_new {
+            port.probing.reason = format!(
+                "loop: what leaves by port `{sender}` comes in here; the port recovers when it does not"
+            );
+            let name = port.spec.port_name();
+            tracing::warn!(port = name, from = sender, vlan = vid, "blocked, because there is a loop");
+            // Stations were heard where the loop brought their packets.
+            self.shared.fdb.flush(Flush { port: Some(from.0), vid: None, with_static: false });
+        }
+        is_new
+    }
+
+    fn release_ports(&mut self, now: Nanos) -> Vec<PortId> {
+        let interval = self.loops.interval;
+        let mut released = Vec::new();
+        for port in self.ports.values_mut() {
+            if port.probing.guard.release(now, interval) {
+                tracing::info!(port = port.spec.port_name(), "released, because the loop is gone");
+                released.push(port.id);
+            }
+        }
+        released
+    }
+
+    /// Has workers and users see which ports are blocked.
+    fn show_blocked(&mut self, changed: &[PortId]) {
+        if changed.is_empty() {
+            return;
+        }
+        for id in changed {
+            self.ports.get_mut(id).into_iter().for_each(netdevs::judge_again);
+        }
+        self.publish();
+        for id in changed {
+            self.shared.fdb.flush(Flush { port: Some(id.0), vid: None, with_static: false });
+        }
+    }
+
+    fn due_probes(&mut self, now: Nanos) -> Vec<OutgoingProbe> {
+        let Self { ports, loops, .. } = self;
+        if !ports.values().any(|port| port.probing.guard.is_due(now, 0)) {
+            return Vec::new();
+        }
+        let slack = loops.interval.0 / TOGETHER;
+        let due = ports.values_mut().filter(|port| port.probing.guard.is_due(now, slack));
+        due.filter_map(|port| loops.probe(port, now)).collect()
+    }
+
+    fn next_look(&self, now: Nanos) -> Nanos {
+        let loops = &self.loops;
+        let after = |pause: Duration| Nanos(now.0 + pause.as_nanos() as u64);
+        let due = self.ports.values().filter_map(|port| port.probing.guard.next(loops.interval)).min();
+        let idle = due.unwrap_or(Nanos(u64::MAX)).max(after(SOON));
+        match now.since(loops.last_sent) {
+            _ if loops.sent == 0 => idle,
+            0 => idle.min(after(SOON)),
+            since if since < UNDER_WAY.0 => idle.min(after(LATER)),
+            _ => idle,
+        }
+    }
+}
