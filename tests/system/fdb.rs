@@ -1,11 +1,12 @@
 //! The forwarding database: learning, moving, ageing, static entries, limits; and what is flooded.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use forebay_control::MacAddr;
-use forebay_control::fdb::FdbKind;
+use forebay_control::fdb::{FdbEntry, FdbKind};
 use forebay_lab::dut::Client;
-use forebay_lab::frame::{BROADCAST, Frame};
+use forebay_lab::frame::{BROADCAST, Frame, mark_of};
 use forebay_lab::{Result, wait};
 
 use crate::bed::Bed;
@@ -18,6 +19,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("an_entry_without_traffic_is_forgotten", ageing);
     suite.on_forebay("a_static_entry_does_not_move", static_entries);
     suite.on_forebay("a_mac_flood_costs_the_flooder_only", mac_flood);
+    suite.on_forebay("stations_that_move_back_and_forth_are_held_and_a_migration_is_not", moves);
     suite.on_forebay("a_port_that_floods_is_limited_and_others_are_not", flood_limit);
     suite.on_forebay("link_local_group_addresses_are_not_forwarded", reserved_addresses);
     suite.on_forebay("a_packet_to_a_station_behind_its_own_port_is_not_sent_back", same_port);
@@ -134,6 +136,50 @@ pub fn mac_flood(subject: Subject) -> Outcome {
     assert_eq!(entries.iter().filter(|entry| entry.port == "h1").count(), LIMIT);
     let client = bed.client();
     assert!(entry_of(&client, 2)?.is_some() && entry_of(&client, 3)?.is_some(), "others keep their entries");
+    Ok(())
+}
+
+/// Says hello from many stations of one host, in portions, so that no queue on the way is too short.
+fn hello(wire: &mut Wire, from: usize, ear: usize, stations: Range<u16>) -> Result<()> {
+    const PORTION: usize = 50;
+    for first in stations.clone().step_by(PORTION) {
+        let portion = first..stations.end.min(first + PORTION as u16);
+        let mark = wire.mark();
+        for n in portion.clone() {
+            wire.socket(from).send(&Frame::marked(station(n), BROADCAST, mark).build())?;
+        }
+        let is_ours = |frame: &[u8]| mark_of(frame) == Some(mark);
+        let heard = wire.socket(ear).collect(portion.len(), Duration::from_secs(10), is_ours)?;
+        assert_eq!(heard.len(), portion.len());
+    }
+    Ok(())
+}
+
+fn moves(subject: Subject) -> Outcome {
+    const MIGRATES: u16 = 300;
+    const STATIONS: u16 = 2000;
+    const ROUNDS: u64 = 4;
+    let mut bed = Bed::with_config(subject, "[fdb]\nmoves_per_second = 1\nburst_moves = 500\n")?;
+    let hosts = bed.lab.hosts(3, subject.kind())?;
+    bed.attach(&hosts)?;
+    let mut wire = Wire::new(&hosts)?;
+    let client = bed.client();
+    let is_at = |entry: &FdbEntry, port: &str| entry.port == port && entry.mac.0[..2] == station(0)[..2];
+    let stations_at =
+        |port: &str| client.fdb().map(|fdb| fdb.iter().filter(|entry| is_at(entry, port)).count());
+    // Machines that migrate do so at once.
+    hello(&mut wire, 0, 2, 0..MIGRATES)?;
+    hello(&mut wire, 1, 2, 0..MIGRATES)?;
+    assert_eq!(stations_at("h2")?, usize::from(MIGRATES));
+    // Two ports of one tenant that want to keep the others' flows void.
+    for _ in 0..ROUNDS / 2 {
+        hello(&mut wire, 0, 2, 0..STATIONS)?;
+        hello(&mut wire, 1, 2, 0..STATIONS)?;
+    }
+    let [h1, h2] = [client.port("h1")?.counters, client.port("h2")?.counters];
+    // Each bucket holds 500, and gains one a second.
+    assert!(h1.moved_packets <= 600 && h2.moved_packets <= 600, "{h1:?} {h2:?}");
+    assert!(h2.move_limited_packets >= u64::from(STATIONS), "{h2:?}");
     Ok(())
 }
 

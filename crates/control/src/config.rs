@@ -136,6 +136,10 @@ pub struct FdbConfig {
     pub max_entries: u32,
     /// Learned entries one port may have, 1 to `max_entries`.
     pub max_entries_per_port: u32,
+    /// Stations that may move to one port in a second, in the long run; 0 is unlimited.
+    pub moves_per_second: u64,
+    /// Stations that may move to one port at once; at least 1 unless `moves_per_second` is 0.
+    pub burst_moves: u64,
     /// `[[fdb.static]]`
     #[serde(rename = "static")]
     pub static_entries: Vec<FdbAdd>,
@@ -144,7 +148,14 @@ pub struct FdbConfig {
 impl Default for FdbConfig {
     fn default() -> Self {
         let static_entries = Vec::new();
-        FdbConfig { ageing_seconds: 300, max_entries: 65536, max_entries_per_port: 8192, static_entries }
+        FdbConfig {
+            ageing_seconds: 300,
+            max_entries: 65536,
+            max_entries_per_port: 8192,
+            moves_per_second: 100,
+            burst_moves: 1000,
+            static_entries,
+        }
     }
 }
 
@@ -273,6 +284,10 @@ pub struct Settings {
     pub max_entries: u32,
     /// As in [`FdbConfig`].
     pub max_entries_per_port: u32,
+    /// As in [`FdbConfig`].
+    pub moves_per_second: u64,
+    /// As in [`FdbConfig`].
+    pub burst_moves: u64,
     /// As in [`FloodConfig`].
     pub flood_copies_per_second: u64,
     /// As in [`FloodConfig`].
@@ -326,6 +341,8 @@ impl Config {
             ageing_seconds: self.fdb.ageing_seconds,
             max_entries: self.fdb.max_entries,
             max_entries_per_port: self.fdb.max_entries_per_port,
+            moves_per_second: self.fdb.moves_per_second,
+            burst_moves: self.fdb.burst_moves,
             flood_copies_per_second: self.flood.copies_per_second,
             flood_burst_copies: self.flood.burst_copies,
             loop_detect: self.loops.detect,

@@ -264,6 +264,10 @@ pub struct PortCounters {
     /// Packets that entered here from a station that had been behind another port, and is behind this one now.
     #[serde(default)]
     pub moved_packets: u64,
+    /// Packets that entered here from a station behind another port, which is believed to be there still: the port had
+    /// reached its limit of moves. They went on.
+    #[serde(default)]
+    pub move_limited_packets: u64,
     /// Loop probes that left here; no packets of the port's.
     #[serde(default)]
     pub tx_loop_probes: u64,
@@ -311,6 +315,7 @@ impl AddAssign for PortCounters {
         self.completed_checksums += other.completed_checksums;
         self.offloaded_packets += other.offloaded_packets;
         self.moved_packets += other.moved_packets;
+        self.move_limited_packets += other.move_limited_packets;
         self.tx_loop_probes += other.tx_loop_probes;
         self.rx_loop_probes += other.rx_loop_probes;
         self.drops += other.drops;
@@ -361,6 +366,7 @@ mod tests {
         (one.forwarded_packets, one.flooded_packets) = (5, 6);
         (one.not_learned_packets, one.completed_checksums) = (7, 8);
         one.offloaded_packets = 9;
+        one.move_limited_packets = 13;
         (one.moved_packets, one.tx_loop_probes, one.rx_loop_probes) = (10, 11, 12);
         one.drops[DropReason::NoFrame] = 7;
         one.bad_frames = BadFrames { runt: 1, truncated_tag: 2, multicast_source: 3, zero_source: 4 };
@@ -372,6 +378,7 @@ mod tests {
         assert_eq!(total.offloaded_packets, 18);
         let causes = [("runt", 2), ("truncated_tag", 4), ("multicast_source", 6), ("zero_source", 8)];
         assert!(total.bad_frames.iter().eq(causes), "{:?}", total.bad_frames);
+        assert_eq!(total.move_limited_packets, 26);
         assert_eq!((total.moved_packets, total.tx_loop_probes, total.rx_loop_probes), (20, 22, 24));
     }
 }

@@ -127,6 +127,7 @@ pub(crate) fn counters(counters: &PortCounters) -> String {
     let notes = [
         ("not learned", counters.not_learned_packets),
         ("station moved here", counters.moved_packets),
+        ("move limited", counters.move_limited_packets),
         ("checksum completed", counters.completed_checksums),
         ("loop probes out", counters.tx_loop_probes),
         ("loop probes in", counters.rx_loop_probes),

@@ -222,6 +222,7 @@ impl Control {
         self.loops.set(settings.loop_detect, settings.loop_interval_ms);
         self.shared.attention.call();
         self.shared.flood.set(settings.flood_copies_per_second, settings.flood_burst_copies);
+        self.shared.moves.set(settings.moves_per_second, settings.burst_moves);
         Ok(())
     }
 

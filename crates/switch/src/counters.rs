@@ -46,6 +46,8 @@ pub(crate) struct PortCell {
     pub(crate) not_learned: Counter,
     /// Packets whose station was behind another port before.
     pub(crate) moved: Counter,
+    /// Packets whose station would have moved here, had the port not reached its limit of moves.
+    pub(crate) move_limited: Counter,
     /// Packets whose checksum was unfinished and was completed.
     pub(crate) completed_checksums: Counter,
     pub(crate) drops: [Counter; DropReason::COUNT],
@@ -88,6 +90,7 @@ impl PortCell {
         sum.flooded_packets += self.flooded_packets.get();
         sum.not_learned_packets += self.not_learned.get();
         sum.moved_packets += self.moved.get();
+        sum.move_limited_packets += self.move_limited.get();
         sum.completed_checksums += self.completed_checksums.get();
         sum.drops += Drops::from_array(std::array::from_fn(|reason| self.drops[reason].get()));
         sum.bad_frames += BadFrames {
@@ -171,9 +174,10 @@ impl PortCells {
         sum
     }
 
-    /// Moves of stations to this port.
+    /// Moves of stations to this port, those that were refused included.
     pub(crate) fn moves(&self) -> u64 {
-        self.0.iter().map(|cell| cell.moved.get()).fold(0, u64::wrapping_add)
+        let moves = |cell: &PortCell| cell.moved.get().wrapping_add(cell.move_limited.get());
+        self.0.iter().map(moves).fold(0, u64::wrapping_add)
     }
 
     /// Copies made for this port as an output.
@@ -199,7 +203,7 @@ pub(crate) struct WorkerCell {
     pub(crate) repeated: Counter,
     pub(crate) cached: Counter,
     pub(crate) classified: Counter,
-    /// Moves of stations from port to port.
+    /// Moves of stations from port to port, those that were refused included.
     pub(crate) moves: Counter,
     pub(crate) packets: Counter,
     pub(crate) copies: Counter,

@@ -68,6 +68,8 @@ pub(crate) enum Learned {
     LimitPort,
     /// Not learned: the table has its limit of entries.
     LimitTotal,
+    /// Not learned: the caller lets no station move there now. It stays where it was.
+    LimitMoves,
     /// Not learned: a static entry says another port.
     Static,
     /// Not learned now: another thread is changing the table.
@@ -190,9 +192,22 @@ impl Fdb {
         (!self.has_expired(value, now_s)).then_some(value.port())
     }
 
-    /// Notes that a packet from this station came in on `port`. Never waits; may be called on the packet path.
-    #[inline]
+    /// As [`Fdb::learn_if`], whatever moves.
     pub(crate) fn learn(&self, vid: u16, mac: u64, port: u16, now_s: u32) -> Learned {
+        self.learn_if(vid, mac, port, now_s, || true)
+    }
+
+    /// Notes that a packet from this station came in on `port`. If that takes the station from another port, `may_move`
+    /// is asked. Never waits; may be called on the packet path.
+    #[inline]
+    pub(crate) fn learn_if(
+        &self,
+        vid: u16,
+        mac: u64,
+        port: u16,
+        now_s: u32,
+        may_move: impl FnOnce() -> bool,
+    ) -> Learned {
         let key = Key::new(vid, mac);
         if let Some(found) = self.table.get(key)
             && let Some(learned) = self.learn_in_place(found, port, now_s)
@@ -203,7 +218,7 @@ impl Fdb {
             return Learned::Multicast;
         }
         match self.token.try_hold() {
-            Some(held) => self.learn_held(&held, key, port, now_s),
+            Some(held) => self.learn_held(&held, key, port, now_s, may_move),
             None => Learned::Busy,
         }
     }
@@ -231,18 +246,37 @@ impl Fdb {
     }
 
     #[cold]
-    fn learn_held(&self, held: &Held<'_>, key: Key, port: u16, now_s: u32) -> Learned {
+    fn learn_held(
+        &self,
+        held: &Held<'_>,
+        key: Key,
+        port: u16,
+        now_s: u32,
+        may_move: impl FnOnce() -> bool,
+    ) -> Learned {
         match self.table.get(key) {
             Some(found) => self
                 .learn_in_place(found, port, now_s)
-                .unwrap_or_else(|| self.relocate(held, key, found, port, now_s)),
+                .unwrap_or_else(|| self.relocate(held, key, found, port, now_s, may_move)),
             None => self.learn_new(held, key, port, now_s),
         }
     }
 
-    fn relocate(&self, held: &Held<'_>, key: Key, found: Found<'_>, port: u16, now_s: u32) -> Learned {
+    fn relocate(
+        &self,
+        held: &Held<'_>,
+        key: Key,
+        found: Found<'_>,
+        port: u16,
+        now_s: u32,
+        may_move: impl FnOnce() -> bool,
+    ) -> Learned {
         if self.census.learned_on(port) >= self.per_port.load(Relaxed) {
             return Learned::LimitPort;
+        }
+        // Each move makes flows of others void, too: those whose stations share the slot.
+        if !may_move() {
+            return Learned::LimitMoves;
         }
         let from = found.value;
         self.change(held, key, found, from.on_port(port).seen_at(now_s));

@@ -22,6 +22,7 @@ pub mod memory;
 mod output;
 pub mod private_file;
 mod publication;
+mod rate;
 mod rules;
 mod settled;
 mod shared;

@@ -35,11 +35,11 @@ use crate::SwitchError;
 use crate::attention::Attention;
 use crate::counters::{PortCells, RingGauge, WorkerCell};
 use crate::fdb::{Fdb, Flush, Limits};
-use crate::flood::FloodLimit;
 use crate::flows::{FlowBook, FlowLimits};
 use crate::generation::Stock;
 use crate::output::Output;
 use crate::publication::Publication;
+use crate::rate::Rate;
 use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
 use crate::shared::Shared;
 use crate::topology::PortEntry;
@@ -192,7 +192,8 @@ impl MemorySwitch {
             layouts: Arc::default(),
             fdb: Fdb::new(stations, limits, seed).telling(Arc::clone(&generations)),
             generations: Arc::clone(&generations),
-            flood: FloodLimit::new(0, 0),
+            flood: Rate::new(0, 0),
+            moves: Rate::new(0, 0),
             workers: (0..options.workers).map(|_| WorkerCell::default()).collect(),
             attention: Attention::new()?,
             turns: Default::default(),
@@ -258,8 +259,8 @@ impl MemorySwitch {
         self.next_port = (id.0 + 1) % self.options.max_ports;
         let cells = Arc::new(PortCells::new(self.options.workers));
         for seat in &self.seats {
-            let flood = self.shared.flood.port_bucket();
-            let member = Member { cells: Arc::clone(&cells), flood, tap: None };
+            let (flood, moves) = (self.shared.flood.bucket(), self.shared.moves.bucket());
+            let member = Member { cells: Arc::clone(&cells), flood, moves, tap: None };
             seat.commander.send(Command::AddMember(id, Box::new(member)));
         }
         let (arena, pool) = (Arc::clone(&self.stock.arena), &self.stock.pool);

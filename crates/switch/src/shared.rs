@@ -9,8 +9,8 @@ use forebay_kernel::Generations;
 use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::Fdb;
-use crate::flood::FloodLimit;
 use crate::layouts::Layouts;
+use crate::rate::Rate;
 use crate::supervise::Turns;
 use crate::topology::Topology;
 
@@ -21,7 +21,10 @@ pub(crate) struct Shared {
     pub(crate) fdb: Fdb,
     /// What kernel flows rely upon.
     pub(crate) generations: Arc<Generations>,
-    pub(crate) flood: FloodLimit,
+    /// Copies that the flooded packets of one port make.
+    pub(crate) flood: Rate,
+    /// Stations that move to one port.
+    pub(crate) moves: Rate,
     pub(crate) workers: Box<[WorkerCell]>,
     pub(crate) turns: Turns,
     /// The housekeeper's.

@@ -36,9 +36,9 @@ use crate::collector;
 use crate::control::{self, Control, Flows, Housekeeper, Left, WorkerHandle, read_saved};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
-use crate::flood::FloodLimit;
 use crate::flows::{FlowBook, FlowKeeper};
 use crate::generation::{Generation, Stock, Supplied};
+use crate::rate::Rate;
 use crate::settled;
 use crate::shared::Shared;
 use crate::supervise::Turns;
@@ -191,7 +191,8 @@ fn shared(
         layouts: Arc::default(),
         fdb: Fdb::new(memory, limits, seed()).telling(Arc::clone(datapath.generations())),
         generations: Arc::clone(datapath.generations()),
-        flood: FloodLimit::new(config.flood.copies_per_second, config.flood.burst_copies),
+        flood: Rate::new(config.flood.copies_per_second, config.flood.burst_copies),
+        moves: Rate::new(config.fdb.moves_per_second, config.fdb.burst_moves),
         attention: Attention::new()?,
         turns: Turns::default(),
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),

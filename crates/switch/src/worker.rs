@@ -54,7 +54,7 @@ use forebay_pool::{Burst, MAX_SEGMENTS_PER_PACKET};
 use forebay_xsk::Transmitter;
 
 use crate::SwitchError;
-use crate::flood::FloodBucket;
+use crate::flood::WorkerFlood;
 use crate::layouts::Layouts;
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -115,7 +115,7 @@ pub(crate) struct Worker {
     /// Copies beside those that verdicts make: of the packet with this index in the burst, to this port.
     extras: Vec<(usize, PortId)>,
     runs: Vec<JointRun>,
-    flood: FloodBucket,
+    flood: WorkerFlood,
     linger: Linger,
     cache: RulingCache,
     repeats: Repeats,
@@ -153,7 +153,7 @@ impl Worker {
             asked: Vec::with_capacity(BUDGET),
             extras: Vec::with_capacity(BUDGET * MAX_OUTPUTS),
             runs: Vec::with_capacity(BUDGET),
-            flood: shared.flood.worker_bucket(),
+            flood: WorkerFlood::new(&shared.flood),
             linger: Linger::new(shared.linger_ns),
             cache,
             repeats: Repeats::new(),

@@ -117,6 +117,10 @@ fn fdb(fdb: &FdbConfig) -> Checked {
             "change one of the two",
         );
     }
+    if fdb.moves_per_second > 0 && fdb.burst_moves == 0 {
+        let remedy = "no station could ever move; set fdb.moves_per_second = 0 for no limit";
+        return refuse("fdb", "burst_moves", 0, "at least 1", remedy);
+    }
     Ok(())
 }
 

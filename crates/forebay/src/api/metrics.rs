@@ -72,7 +72,7 @@ impl Snapshot {
 
     fn ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         type Field = fn(&PortCounters) -> u64;
-        let fields: [(&str, &str, Field); 12] = [
+        let fields: [(&str, &str, Field); 13] = [
             ("port_rx_packets", "Packets that entered at the port, dropped ones included", |c| c.rx_packets),
             ("port_rx_bytes", "Bytes that entered at the port", |c| c.rx_bytes),
             ("port_tx_packets", "Packets that left at the port", |c| c.tx_packets),
@@ -85,6 +85,9 @@ impl Snapshot {
                 c.offloaded_packets
             }),
             ("port_moved_packets", "Packets whose station moved to the port", |c| c.moved_packets),
+            ("port_move_limited_packets", "Packets whose station might not move to the port", |c| {
+                c.move_limited_packets
+            }),
             ("port_tx_loop_probes", "Loop probes that left at the port", |c| c.tx_loop_probes),
             ("port_rx_loop_probes", "Loop probes that entered at the port", |c| c.rx_loop_probes),
         ];

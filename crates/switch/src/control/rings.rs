@@ -130,8 +130,12 @@ impl Control {
     /// Tells all workers of the port, so that they count its packets whichever ring these come through.
     pub(super) fn enrol(&self, port: &Port) {
         for worker in &self.workers {
-            let member =
-                Member { cells: Arc::clone(&port.cells), flood: self.shared.flood.port_bucket(), tap: None };
+            let member = Member {
+                cells: Arc::clone(&port.cells),
+                flood: self.shared.flood.bucket(),
+                moves: self.shared.moves.bucket(),
+                tap: None,
+            };
             worker.send(Command::AddMember(port.id, Box::new(member)));
         }
     }

@@ -56,7 +56,7 @@ fn learn(fdb: &Fdb, clock: &AtomicU64, random: &mut Sequence) {
     let port = port_of(station, random.next());
     match fdb.learn(1, mac_of(station), port, clock.load(Relaxed) as u32) {
         Learned::Moved { from } => assert_eq!(u64::from(from) / 2, station),
-        Learned::NoRoom | Learned::LimitPort | Learned::Static | Learned::Multicast => {
+        Learned::NoRoom | Learned::LimitPort | Learned::LimitMoves | Learned::Static | Learned::Multicast => {
             panic!("nothing here can lead to that")
         }
         // On few CPUs the token's holder needs ours to get on.

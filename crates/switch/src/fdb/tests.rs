@@ -229,6 +229,16 @@ fn a_station_is_found_where_it_was_last_heard() {
 }
 
 #[test]
+fn a_station_that_may_not_move_stays_and_only_then_is_it_asked() {
+    let fdb = small();
+    assert_eq!(fdb.learn_if(1, ANNA, 7, 0, || panic!("it is new")), Learned::New);
+    assert_eq!(fdb.learn_if(1, ANNA, 7, 0, || panic!("it is there")), Learned::Known);
+    assert_eq!(fdb.learn_if(1, ANNA, 8, 0, || false), Learned::LimitMoves);
+    assert_eq!(fdb.lookup(1, ANNA, 0), Some(7));
+    assert_eq!(fdb.learn_if(1, ANNA, 8, 0, || true), Learned::Moved { from: 7 });
+}
+
+#[test]
 fn the_station_zero_in_vlan_zero_is_a_station_like_any_other() {
     let fdb = small();
     assert_eq!(fdb.lookup(0, 0, 0), None);

@@ -158,7 +158,7 @@ impl Worker {
     ) -> Decision<'t> {
         let looks_up = scene.topology.looks_up_flows();
         let guard = looks_up.then(|| Guard::begin(&self.shared.generations, headers));
-        let source = self.learn(scene.port, headers, scene.now.seconds());
+        let source = self.learn(scene.port, member, headers, scene.now);
         counts.not_learned += u64::from(source == Source::Unknown);
         let ruling = self.find_rule(scene.topology, at, &mut counts.tally);
         let verdict = match ruling.rule.map(|rule| &rule.doing) {
@@ -256,12 +256,14 @@ impl Worker {
     }
 
     /// Remembers the source address.
-    fn learn(&self, port: &PortEntry, headers: Headers, now_s: u32) -> Source {
-        let learned = self.shared.fdb.learn(headers.vid, headers.src, port.id.0, now_s);
-        if let Learned::Moved { .. } = learned {
-            self.tell_move(port);
+    fn learn(&self, port: &PortEntry, member: &mut Member, headers: Headers, now: Nanos) -> Source {
+        let may_move = || self.shared.moves.take(&mut member.moves, now, 1);
+        let learned = self.shared.fdb.learn_if(headers.vid, headers.src, port.id.0, now.seconds(), may_move);
+        if let Learned::Moved { .. } | Learned::LimitMoves = learned {
+            self.tell_move(port, learned);
         }
         match learned {
+            Learned::LimitMoves => Source::Unknown,
             Learned::LimitPort | Learned::LimitTotal | Learned::NoRoom => Source::Unknown,
             Learned::Busy | Learned::Multicast => Source::Unsure,
             _ => Source::Known,
@@ -270,8 +272,9 @@ impl Worker {
 
     /// A station that moves may be in a loop: then the housekeeper wants to know at once.
     #[cold]
-    fn tell_move(&self, port: &PortEntry) {
-        port.cells.of(self.index).moved.add(1);
+    fn tell_move(&self, port: &PortEntry, learned: Learned) {
+        let cell = port.cells.of(self.index);
+        if learned == Learned::LimitMoves { &cell.move_limited } else { &cell.moved }.add(1);
         self.shared.worker_cell(self.index).moves.add(1);
         self.shared.attention.call();
     }
@@ -309,9 +312,7 @@ impl Worker {
         if copies == 0 {
             return Verdict::Drop(DropReason::NoDestination);
         }
-        self.shared.flood.refresh(&mut member.flood);
-        self.shared.flood.refresh(&mut self.flood);
-        if member.flood.take(now, copies) && self.flood.take(now, copies) {
+        if self.flood.take(&self.shared.flood, &mut member.flood, now, copies) {
             Verdict::Flood
         } else {
             Verdict::Drop(DropReason::FloodLimited)

@@ -13,7 +13,7 @@ use super::memory::MemorySource;
 use super::reclaim::Drain;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
-use crate::flood::FloodBucket;
+use crate::rate::RatedBucket;
 
 /// Collectors that may stand at once.
 pub(crate) const COLLECTORS: usize = forebay_kernel::COLLECTORS as usize;
@@ -147,7 +147,9 @@ impl ServedSource {
 /// A port as one worker counts and limits it, whichever ring its packets come through.
 pub(crate) struct Member {
     pub(crate) cells: Arc<PortCells>,
-    pub(crate) flood: FloodBucket,
+    pub(crate) flood: RatedBucket,
+    /// Of stations that move to it.
+    pub(crate) moves: RatedBucket,
     /// Where its packets are copied to while somebody captures them.
     pub(crate) tap: Option<Box<Tap>>,
 }

@@ -24,8 +24,8 @@ use super::world;
 use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::{Flush, Limits, fdb_of};
-use crate::flood::FloodLimit;
 use crate::publication::Publication;
+use crate::rate::Rate;
 use crate::rules::RuleSet;
 use crate::shared::Shared;
 use crate::supervise::Turns;
@@ -88,7 +88,8 @@ impl Product {
             layouts: Arc::default(),
             fdb: fdb_of(limits, [1, 2]).telling(Arc::clone(datapath.generations())),
             generations: Arc::clone(datapath.generations()),
-            flood: FloodLimit::new(0, 0),
+            flood: Rate::new(0, 0),
+            moves: Rate::new(0, 0),
             workers: [WorkerCell::default()].into(),
             attention: Attention::new().expect("an eventfd"),
             turns: Turns::default(),
@@ -133,9 +134,9 @@ impl Product {
             let config = PortConfig { port_id: id, queue: 0, bank: Bank::Collector(0), leaves_checksums };
             self.datapath.set_port(ifindex, config).expect("room for a port");
             self.datapath.set_output(id, Some(ifindex)).expect("an output");
-            let flood = self.shared.flood.port_bucket();
+            let (flood, moves) = (self.shared.flood.bucket(), self.shared.moves.bucket());
             let cells = world::entry(id, port, ifindex).cells;
-            self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, tap: None }));
+            self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, moves, tap: None }));
         }
         let entry = |(id, port): (u16, &Port)| world::entry(id, port, self.netdevs[usize::from(id)]);
         self.publication.publish((0..).zip(ports).map(entry));
