@@ -13,6 +13,9 @@ use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite};
 use crate::wire::Wire;
 
+/// How long one waits for more of a flood.
+const PAUSE: Duration = Duration::from_millis(5);
+
 pub fn register(suite: &mut Suite) {
     suite.everywhere("an_address_is_learned_and_its_packets_are_no_longer_flooded", learning);
     suite.everywhere("a_station_that_moves_is_found_at_its_new_port", moving);
@@ -20,6 +23,8 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_static_entry_does_not_move", static_entries);
     suite.on_forebay("a_mac_flood_costs_the_flooder_only", mac_flood);
     suite.on_forebay("stations_that_move_back_and_forth_are_held_and_a_migration_is_not", moves);
+    suite.on_forebay("eight_ports_that_fill_the_table_leave_room_for_a_new_host", full_table);
+    suite.on_forebay("five_ports_that_flood_cost_a_quiet_one_no_broadcast", five_floods);
     suite.on_forebay("a_port_that_floods_is_limited_and_others_are_not", flood_limit);
     suite.on_forebay("link_local_group_addresses_are_not_forwarded", reserved_addresses);
     suite.on_forebay("a_packet_to_a_station_behind_its_own_port_is_not_sent_back", same_port);
@@ -180,6 +185,63 @@ fn moves(subject: Subject) -> Outcome {
     // Each bucket holds 500, and gains one a second.
     assert!(h1.moved_packets <= 600 && h2.moved_packets <= 600, "{h1:?} {h2:?}");
     assert!(h2.move_limited_packets >= u64::from(STATIONS), "{h2:?}");
+    Ok(())
+}
+
+fn full_table(subject: Subject) -> Outcome {
+    const ATTACKERS: usize = 8;
+    const STATIONS: u16 = 30;
+    let mut bed = Bed::with_config(subject, "[fdb]\nmax_entries = 80\nmax_entries_per_port = 10\n")?;
+    let hosts = bed.lab.hosts(ATTACKERS + 2, subject.kind())?;
+    bed.attach(&hosts)?;
+    let mut wire = Wire::new(&hosts)?;
+    bed.client().ok(&["fdb", "flush"])?;
+    for attacker in 0..ATTACKERS {
+        let first = attacker as u16 * STATIONS;
+        hello(&mut wire, attacker, ATTACKERS, first..first + STATIONS)?;
+    }
+    let (new, other) = (1000, ATTACKERS + 1);
+    let client = bed.client();
+    assert!(client.port("h1")?.counters.not_learned_packets > 0, "the attackers have all they may have");
+    wire.deliver(&mut bed, ATTACKERS, shout(new), &(0..ATTACKERS).chain([other]).collect::<Vec<_>>())?
+        .1
+        .no_drops();
+    let (_, counted) = wire.deliver(&mut bed, other, tell(1001, new), &[ATTACKERS])?;
+    assert_eq!(counted.moved("h10", "forwarded_packets"), Some(1), "{counted}");
+    Ok(())
+}
+
+fn five_floods(subject: Subject) -> Outcome {
+    const FLOODERS: usize = 5;
+    const FLOOD: u32 = 50;
+    const SHOUTS: u32 = 60;
+    const BETWEEN: usize = 30;
+    // What five ports may flood is more than their worker floods for four.
+    let mut bed = Bed::with_config(subject, "[flood]\ncopies_per_second = 2000\nburst_copies = 100\n")?;
+    let hosts = bed.lab.hosts(FLOODERS + 2, subject.kind())?;
+    bed.attach(&hosts)?;
+    let mut wire = Wire::new(&hosts)?;
+    let (quiet, ear) = (FLOODERS, FLOODERS + 1);
+    let is_flood = |frame: &[u8]| mark_of(frame) == Some(1_000_000);
+    let ((), counted) = bed.watch(|_| {
+        (0..SHOUTS).try_for_each(|_| {
+            // What is heard of the flood tells the time, by the limit on it.
+            let mut heard = 0;
+            while heard < BETWEEN {
+                for flooder in 0..FLOODERS {
+                    let frame = Frame::marked(station(10 + flooder as u16), BROADCAST, 1_000_000).build();
+                    (0..FLOOD).try_for_each(|_| wire.socket(flooder).send(&frame))?;
+                }
+                heard += wire.socket(ear).collect(BETWEEN, PAUSE, is_flood)?.len();
+            }
+            let mark = wire.mark();
+            wire.socket(quiet).send(&shout(2)(mark).build())
+        })
+    })?;
+    let quiet = hosts[quiet].name();
+    assert_eq!(counted.moved(quiet, "flood_limited"), Some(0), "{counted}");
+    assert_eq!(counted.moved(quiet, "flooded_packets"), counted.moved(quiet, "rx_packets"), "{counted}");
+    assert!(counted.moved("h1", "flood_limited") > Some(0), "{counted}");
     Ok(())
 }
 

@@ -134,7 +134,7 @@ pub struct FdbConfig {
     pub ageing_seconds: u32,
     /// Entries there may be in all, 1 to 1048576.
     pub max_entries: u32,
-    /// Learned entries one port may have, 1 to `max_entries`.
+    /// Learned entries one port may have, 1 to `max_entries`. It never has more than entries are free.
     pub max_entries_per_port: u32,
     /// Stations that may move to one port in a second, in the long run; 0 is unlimited.
     pub moves_per_second: u64,

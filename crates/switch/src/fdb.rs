@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use forebay_kernel::{DatapathError, Generations, LeftStations, StationMemory};
+use forebay_policy::{StationLimit, StationLimits};
 use forebay_wire::mac::is_multicast;
 
 pub(crate) use hash::{GOLDEN, PI, folded_product};
@@ -66,6 +67,8 @@ pub(crate) enum Learned {
     },
     /// Not learned: the port has its limit of entries. A station that moves here stays where it was.
     LimitPort,
+    /// Not learned: the port has as many entries as are free, and others need some too.
+    LimitShare,
     /// Not learned: the table has its limit of entries.
     LimitTotal,
     /// Not learned: the caller lets no station move there now. It stays where it was.
@@ -262,6 +265,16 @@ impl Fdb {
         }
     }
 
+    /// Whether one more station may be learned on `port`.
+    fn admit(&self, port: u16) -> Result<(), Learned> {
+        let limits = StationLimits { total: self.total.load(Relaxed), per_port: self.per_port.load(Relaxed) };
+        limits.admit(self.census.learned_on(port), self.len()).map_err(|limit| match limit {
+            StationLimit::Port => Learned::LimitPort,
+            StationLimit::Share => Learned::LimitShare,
+            StationLimit::Total => Learned::LimitTotal,
+        })
+    }
+
     fn relocate(
         &self,
         held: &Held<'_>,
@@ -271,8 +284,9 @@ impl Fdb {
         now_s: u32,
         may_move: impl FnOnce() -> bool,
     ) -> Learned {
-        if self.census.learned_on(port) >= self.per_port.load(Relaxed) {
-            return Learned::LimitPort;
+        // A move takes no entry. But ports that work together could take entries in turn and pile them up at others.
+        if let Err(limit @ (Learned::LimitPort | Learned::LimitShare)) = self.admit(port) {
+            return limit;
         }
         // Each move makes flows of others void, too: those whose stations share the slot.
         if !may_move() {
@@ -284,11 +298,8 @@ impl Fdb {
     }
 
     fn learn_new(&self, held: &Held<'_>, key: Key, port: u16, now_s: u32) -> Learned {
-        if self.census.learned_on(port) >= self.per_port.load(Relaxed) {
-            return Learned::LimitPort;
-        }
-        if self.len() >= self.total.load(Relaxed) {
-            return Learned::LimitTotal;
+        if let Err(limit) = self.admit(port) {
+            return limit;
         }
         if self.insert(held, key, Value::learned(port, now_s)) { Learned::New } else { Learned::NoRoom }
     }

@@ -35,6 +35,7 @@ use crate::SwitchError;
 use crate::attention::Attention;
 use crate::counters::{PortCells, RingGauge, WorkerCell};
 use crate::fdb::{Fdb, Flush, Limits};
+use crate::flood::PortFlood;
 use crate::flows::{FlowBook, FlowLimits};
 use crate::generation::Stock;
 use crate::output::Output;
@@ -259,7 +260,7 @@ impl MemorySwitch {
         self.next_port = (id.0 + 1) % self.options.max_ports;
         let cells = Arc::new(PortCells::new(self.options.workers));
         for seat in &self.seats {
-            let (flood, moves) = (self.shared.flood.bucket(), self.shared.moves.bucket());
+            let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
             let member = Member { cells: Arc::clone(&cells), flood, moves, tap: None };
             seat.commander.send(Command::AddMember(id, Box::new(member)));
         }

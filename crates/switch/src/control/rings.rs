@@ -14,6 +14,7 @@ use forebay_xsk::{PortSocket, RxRing, Statistics, XskError};
 use super::port::{self, Port, Ring};
 use super::{Control, attach};
 use crate::counters::RingGauge;
+use crate::flood::PortFlood;
 use crate::generation::SupplyGauge;
 use crate::worker::{
     Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, Source, SuppliedBy, Supply, XskSource,
@@ -132,7 +133,7 @@ impl Control {
         for worker in &self.workers {
             let member = Member {
                 cells: Arc::clone(&port.cells),
-                flood: self.shared.flood.bucket(),
+                flood: PortFlood::new(&self.shared.flood),
                 moves: self.shared.moves.bucket(),
                 tap: None,
             };

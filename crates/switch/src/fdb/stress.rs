@@ -61,7 +61,7 @@ fn learn(fdb: &Fdb, clock: &AtomicU64, random: &mut Sequence) {
         }
         // On few CPUs the token's holder needs ours to get on.
         Learned::Busy => thread::yield_now(),
-        Learned::New | Learned::Known | Learned::Refreshed | Learned::LimitTotal => {}
+        Learned::New | Learned::Known | Learned::Refreshed | Learned::LimitShare | Learned::LimitTotal => {}
     }
 }
 

@@ -84,17 +84,19 @@ impl Oracle {
     }
 
     fn learn(&mut self, vid: u16, mac: u64, port: u16, now_s: u32) -> Learned {
-        let full = self.learned_on(port) >= self.limits.per_port;
+        let held = self.learned_on(port);
+        let free = self.limits.total.saturating_sub(self.entries.len() as u32);
         let new = Entry { vid, mac, port, is_static: false, seen_s: now_s };
         let learned = match self.entries.get(&(vid, mac)).copied() {
             _ if mac::is_multicast(mac) => Learned::Multicast,
             Some(e) if e.port == port && (e.is_static || e.seen_s >= now_s) => Learned::Known,
             Some(e) if e.port == port => Learned::Refreshed,
             Some(e) if e.is_static => Learned::Static,
-            _ if full => Learned::LimitPort,
+            _ if held >= self.limits.per_port => Learned::LimitPort,
+            _ if free > 0 && held >= free => Learned::LimitShare,
             Some(e) if self.has_expired(e, now_s) => Learned::New,
             Some(e) => Learned::Moved { from: e.port },
-            None if self.entries.len() as u32 >= self.limits.total => Learned::LimitTotal,
+            None if free == 0 => Learned::LimitTotal,
             None => Learned::New,
         };
         if matches!(learned, Learned::New | Learned::Moved { .. } | Learned::Refreshed) {
@@ -264,7 +266,7 @@ fn an_entry_lives_its_ageing_time_and_not_a_second_more() {
 #[test]
 fn a_sweep_in_small_steps_meets_every_entry_once_a_round() {
     let fdb = small();
-    (0..40).for_each(|n| assert_eq!(fdb.learn(1, ANNA + (n << 8), 7, 0), Learned::New));
+    (0..40).for_each(|n| assert_eq!(fdb.learn(1, ANNA + (n << 8), n as u16 % 8, 0), Learned::New));
     let steps = fdb.table.buckets().len();
     let expired: usize = (0..steps).map(|_| fdb.expire(300, 8)).sum();
     assert_eq!((expired, fdb.len()), (40, 0));
@@ -296,10 +298,25 @@ fn a_flood_of_stations_costs_the_flooding_port_only() {
 }
 
 #[test]
+fn ports_that_work_together_leave_room_for_others_even_if_stations_move_between_them() {
+    let fdb = fdb_of(Limits { total: 900, per_port: 200, ageing_s: 300 }, SEED);
+    for n in 0..10_000u64 {
+        let station = ANNA + (n << 8);
+        // Learned at one port and at once moved to another.
+        fdb.learn(1, station, 0, 0);
+        fdb.learn(1, station, 1 + (n % 7) as u16, 0);
+    }
+    assert!((780..=850).contains(&fdb.len()), "{} of 900 entries are taken", fdb.len());
+    for n in 0..25 {
+        assert_eq!(fdb.learn(1, BERT + (n << 32), 9, 0), Learned::New, "station {n}");
+    }
+}
+
+#[test]
 fn a_full_table_refuses_to_learn_but_takes_a_static_entry() {
     let fdb = fdb_of(Limits { total: 10, per_port: 10, ageing_s: 300 }, SEED);
-    (0..10).for_each(|n| assert_eq!(fdb.learn(1, ANNA + (n << 8), 1, 0), Learned::New));
-    assert_eq!(fdb.learn(1, BERT, 2, 0), Learned::LimitTotal);
+    (0..10).for_each(|n| assert_eq!(fdb.learn(1, ANNA + (n << 8), n as u16, 0), Learned::New));
+    assert_eq!(fdb.learn(1, BERT, 12, 0), Learned::LimitTotal);
     assert_eq!(fdb.add_static(1, BERT, 2, 0), Ok(None));
     assert_eq!(fdb.lookup(1, BERT, 0), Some(2));
 }
@@ -338,7 +355,7 @@ fn a_table_at_its_limit_has_room_for_everyone_whatever_the_seed() {
     let limits = Limits { total: 4096, per_port: u32::MAX, ageing_s: 300 };
     for seed in 0..32 {
         let fdb = fdb_of(limits, [seed, !seed]);
-        assert!((0..4096).all(|n| fdb.learn(1, ANNA + n, 1, 0) == Learned::New), "seed {seed}");
+        assert!((0..4096).all(|n| fdb.learn(1, ANNA + n, n as u16, 0) == Learned::New), "seed {seed}");
     }
 }
 

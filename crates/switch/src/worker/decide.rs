@@ -264,7 +264,9 @@ impl Worker {
         }
         match learned {
             Learned::LimitMoves => Source::Unknown,
-            Learned::LimitPort | Learned::LimitTotal | Learned::NoRoom => Source::Unknown,
+            Learned::LimitPort | Learned::LimitShare | Learned::LimitTotal | Learned::NoRoom => {
+                Source::Unknown
+            }
             Learned::Busy | Learned::Multicast => Source::Unsure,
             _ => Source::Known,
         }

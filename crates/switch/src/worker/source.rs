@@ -13,6 +13,7 @@ use super::memory::MemorySource;
 use super::reclaim::Drain;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
+use crate::flood::PortFlood;
 use crate::rate::RatedBucket;
 
 /// Collectors that may stand at once.
@@ -147,7 +148,7 @@ impl ServedSource {
 /// A port as one worker counts and limits it, whichever ring its packets come through.
 pub(crate) struct Member {
     pub(crate) cells: Arc<PortCells>,
-    pub(crate) flood: RatedBucket,
+    pub(crate) flood: PortFlood,
     /// Of stations that move to it.
     pub(crate) moves: RatedBucket,
     /// Where its packets are copied to while somebody captures them.

@@ -24,6 +24,7 @@ use super::world;
 use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::{Flush, Limits, fdb_of};
+use crate::flood::PortFlood;
 use crate::publication::Publication;
 use crate::rate::Rate;
 use crate::rules::RuleSet;
@@ -134,7 +135,7 @@ impl Product {
             let config = PortConfig { port_id: id, queue: 0, bank: Bank::Collector(0), leaves_checksums };
             self.datapath.set_port(ifindex, config).expect("room for a port");
             self.datapath.set_output(id, Some(ifindex)).expect("an output");
-            let (flood, moves) = (self.shared.flood.bucket(), self.shared.moves.bucket());
+            let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
             let cells = world::entry(id, port, ifindex).cells;
             self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, moves, tap: None }));
         }
