@@ -39,6 +39,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_tenant_who_replays_probes_blocks_no_port_but_its_own", replayed_probes);
     suite.on_forebay("probes_are_no_packets_of_any_port", quiet_probes);
     suite.once("a_cable_between_two_vlans_is_no_loop", between_vlans);
+    suite.once("an_uplink_that_is_never_to_be_blocked_stays_open", spared_uplink);
 }
 
 /// A veth pair whose ends are both ports.
@@ -266,6 +267,17 @@ fn quiet_probes(subject: Subject) -> Outcome {
     counted.exactly(&[]);
     let is_probes = |entry: &FdbEntry| entry.mac.0 == probe[6..12];
     assert!(!client.fdb()?.iter().any(is_probes), "a station was learned from it");
+    Ok(())
+}
+
+fn spared_uplink() -> Outcome {
+    let kind = PortKind::VethTcx;
+    // Of two ports the second one is blocked, unless it is spared.
+    let config = format!("[loop]\ninterval_ms = 200\nnever_block = [\"{}\"]\n", ENDS[1]);
+    let mut bed = Bed::with_config(Subject::Forebay(kind), &config)?;
+    plug_cable(&mut bed, kind)?;
+    let blocked = one_is_blocked(&bed.client(), ENDS)?;
+    assert_eq!(blocked.name, ENDS[0], "{blocked:?}");
     Ok(())
 }
 
