@@ -9,6 +9,8 @@ use forebay_lab::{Host, Result};
 
 use crate::bed::{Bed, Oracle};
 
+/// Where loop probes go: each host gets one a second.
+const LOOP_PROBES: [u8; 6] = [0xcf, 0, 0, 0, 0, 0];
 /// How long a frame may take.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
 /// How long a tap's pump may take for a frame that has left the switch.
@@ -74,12 +76,13 @@ impl Wire {
         Ok(arrived)
     }
 
-    /// What a host got so far, also what is still between its netdevs.
+    /// What a host got so far of others, also what is still between its netdevs; the switch's own loop probes are left out.
     pub fn drain(&mut self, host: usize) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while let Some(frame) = self.sockets[host].receive(QUIET)? {
             frames.push(frame);
         }
+        frames.retain(|frame| frame[..6] != LOOP_PROBES);
         Ok(frames)
     }
 
