@@ -40,7 +40,7 @@ use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_policy::{Nanos, Refill};
+use forebay_policy::{Nanos, Placement, Refill};
 use forebay_xsk::Statistics;
 
 use crate::SwitchError;
@@ -89,6 +89,7 @@ pub(crate) struct Control {
     /// What the kernel had dropped at such rings that are no more.
     past_shared_drops: Statistics,
     workers: Vec<WorkerHandle>,
+    placement: Placement,
     ports: BTreeMap<PortId, Port>,
     ids_by_name: HashMap<String, PortId>,
     ids_by_ifindex: HashMap<u32, PortId>,
@@ -142,6 +143,7 @@ impl Control {
             shared_rings: Vec::new(),
             past_shared_drops: Statistics::default(),
             workers,
+            placement: Placement::new(workers_count),
             ports: BTreeMap::new(),
             ids_by_name: HashMap::new(),
             ids_by_ifindex: HashMap::new(),

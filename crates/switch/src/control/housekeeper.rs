@@ -3,25 +3,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_kernel::netlink::{LinkEvent, LinkMonitor, XdpMonitor};
-use forebay_policy::{Debounce, Nanos, TokenBucket};
+use forebay_policy::{Debounce, Nanos, TokenBucket, Watch};
 use forebay_xsk::FrameSender;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Control;
 use crate::SwitchError;
-use crate::attention::Attention;
 use crate::supervise;
 
-/// How often old entries are looked for and counters observed.
-const TICK: Duration = Duration::from_secs(1);
-/// How often accounts are looked at while ports hold frames.
-const AUDIT: Duration = Duration::from_millis(100);
-/// How soon one looks again who has many packets, after a worker called, and for how long.
-const ALERT: Duration = Duration::from_millis(20);
-const ALERT_LASTS: Duration = Duration::from_millis(200);
 /// Rounds in which events about netdevs are followed: 8 at once, 50 a second in the long run.
 const ROUNDS: TokenBucket = TokenBucket::new(50, 8);
 /// How often all is saved because a netdev has changed; it is saved once a second anyway.
@@ -70,21 +62,26 @@ fn run(
 ) {
     let shared = Arc::clone(&control.lock().unwrap_or_else(PoisonError::into_inner).shared);
     let now = || Nanos(shared.started.elapsed().as_nanos() as u64);
-    let (mut alert, mut rounds, mut saves) = (Alert::default(), ROUNDS, SAVES);
-    let (mut pause, mut ticked) = (TICK, Instant::now());
+    let (mut watch, mut rounds, mut saves) = (Watch::new(now()), ROUNDS, SAVES);
+    let mut pause = watch.pause(false, false);
     loop {
         // Events wait in their sockets, and become fewer there: several changes of one netdev are one look.
         let listens = rounds.available(now()) > 0;
         let (link_events, xdp_events): (&dyn AsFd, &dyn AsFd) =
             if listens { (&monitor, &xdp_monitor) } else { (stop, stop) };
-        let pause_now = if listens { pause } else { pause.min(ALERT) };
+        let pause_now = if listens { pause } else { pause.min(Watch::SOON) };
         let [heard, xdp_heard, stopped, called] =
             wait([link_events, xdp_events, stop, &shared.attention], pause_now);
         if stopped {
             return;
         }
         shared.turns.housekeeper.add(1);
-        alert.observe(called, &shared.attention);
+        if called {
+            shared.attention.hear();
+        }
+        if watch.observe(called, now()) {
+            shared.attention.listen();
+        }
         let events = if listens && heard { hear(&mut monitor) } else { Vec::new() };
         if listens && (heard || xdp_heard) {
             let _ = rounds.take(now(), 1);
@@ -100,16 +97,10 @@ fn run(
         control.audit();
         control.sort_into_lanes(now());
         let probes = control.find_loops(now());
-        if ticked.elapsed() >= TICK {
+        if watch.ticks(now()) {
             control.tick();
-            ticked = Instant::now();
         }
-        pause = match alert.since {
-            Some(_) => ALERT,
-            None if !control.put_off.is_done() => ALERT,
-            None if control.holds_frames() => AUDIT,
-            None => TICK,
-        };
+        pause = watch.pause(!control.put_off.is_done(), control.holds_frames());
         pause = pause.min(control.loops.pause(now()));
         drop(control);
         // A port whose netdev goes this moment needs none.
@@ -118,30 +109,12 @@ fn run(
 }
 
 /// Waits for any of them, or for so long; says which were ready. An interrupted wait is a short one.
-fn wait<const N: usize>(whom: [&dyn AsFd; N], pause: Duration) -> [bool; N] {
+fn wait<const N: usize>(whom: [&dyn AsFd; N], pause: Nanos) -> [bool; N] {
     let mut fds = whom.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+    let pause = Duration::from_nanos(pause.0);
     let timeout = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
     let _ = poll(&mut fds, Some(&timeout));
     fds.map(|fd| !fd.revents().is_empty())
-}
-
-/// A worker called: for some time one looks often, and then asks for calls again.
-#[derive(Default)]
-struct Alert {
-    since: Option<Instant>,
-}
-
-impl Alert {
-    fn observe(&mut self, called: bool, attention: &Attention) {
-        if called {
-            attention.hear();
-            self.since = Some(Instant::now());
-        }
-        if self.since.is_some_and(|since| since.elapsed() >= ALERT_LASTS) {
-            self.since = None;
-            attention.listen();
-        }
-    }
 }
 
 fn hear(monitor: &mut LinkMonitor) -> Vec<LinkEvent> {

@@ -110,8 +110,8 @@ impl Loops {
     }
 
     /// How long one may wait before [`Control::find_loops`].
-    pub(super) fn pause(&self, now: Nanos) -> Duration {
-        Duration::from_nanos(self.next_look.since(now))
+    pub(super) fn pause(&self, now: Nanos) -> Nanos {
+        Nanos(self.next_look.since(now))
     }
 
     fn probe(&mut self, port: &mut Port, now: Nanos) -> Option<OutgoingProbe> {

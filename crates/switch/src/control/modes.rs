@@ -181,8 +181,9 @@ impl Control {
         match binding {
             Binding::Shared => Ok(Vec::new()),
             Binding::Collector => {
-                let (lane, depth) = (self.ports[&id].lane.lane(), self.ports[&id].rxq.depth);
-                let wanted = Wanted { lane, workers: self.workers_of(id, fitting.kind), depth };
+                let port = &self.ports[&id];
+                let (lane, depth) = (port.lane.lane(), port.rxq.depth);
+                let wanted = Wanted { lane, workers: self.workers_of(port.worker, fitting.kind), depth };
                 let opened = self.open_on_collectors(vec![wanted]).pop().unwrap_or_else(|| Ok(Vec::new()));
                 self.serve_port(id, opened.map_err(|error| no_socket(&error))?)
             }

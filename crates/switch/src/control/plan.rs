@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) fitting: Fitting,
     /// The port is also made when it cannot be attached now.
     pub(super) may_wait: bool,
+    /// The worker that serves it, if one does for all of its packets.
+    pub(super) worker: usize,
 }
 
 /// Netdevs as one request finds them.
@@ -97,7 +99,8 @@ impl Control {
             self.ids_by_ifindex.insert(netdev.ifindex, id);
         }
         let fitting = fitted.as_ref().map_or_else(|_| attach::fit_nothing(&spec), |(_, fitting)| *fitting);
-        Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait }
+        let worker = self.placement.place();
+        Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait, worker }
     }
 
     /// Whether the netdev or the name is somebody's already.

@@ -61,6 +61,8 @@ pub(super) struct Ring {
 /// One port, from `port add` to `port del`, whatever happens to its netdev.
 pub(super) struct Port {
     pub(super) id: PortId,
+    /// The worker that serves it, if one does for all of its packets.
+    pub(super) worker: usize,
     pub(super) spec: PortSpec,
     pub(super) kind: AttachKind,
     pub(super) completes_checksums: bool,

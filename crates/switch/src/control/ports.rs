@@ -33,9 +33,9 @@ impl Control {
         let (mut attaching, mut added, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let rings = self.open_rings(&plans);
         for (plan, opened) in plans.into_iter().zip(rings) {
-            let Plan { id, spec, netdev, fitting, may_wait } = plan;
+            let Plan { id, spec, netdev, fitting, may_wait, worker } = plan;
             let name = spec.netdev.clone();
-            match (self.install(id, spec, fitting, opened), netdev) {
+            match (self.install(id, spec, (fitting, worker), opened), netdev) {
                 (Ok(()), Ok(netdev)) => attaching.push((id, netdev, may_wait)),
                 (Ok(()), Err(error)) => {
                     self.wait_for_netdev(id, &error);
@@ -78,7 +78,7 @@ impl Control {
         let wanted = plans.iter().map(|plan| {
             let kind = plan.fitting.kind;
             let has_own = self.binding_of(kind, self.rxq) == Binding::Collector;
-            let workers = if has_own { self.workers_of(plan.id, kind) } else { 0..0 };
+            let workers = if has_own { self.workers_of(plan.worker, kind) } else { 0..0 };
             Wanted { lane: Lane::default(), workers, depth: self.rxq.depth }
         });
         self.open_on_collectors(wanted.collect())
@@ -89,12 +89,16 @@ impl Control {
         &mut self,
         id: PortId,
         spec: PortSpec,
-        fitting: Fitting,
+        (fitting, worker): (Fitting, usize),
         opened: Result<Vec<Opened>, XskError>,
     ) -> Result<(), ApiError> {
-        let opened = opened.map_err(|error| rings::no_socket(&error))?;
+        let opened = opened.map_err(|error| {
+            self.placement.leave(worker);
+            rings::no_socket(&error)
+        })?;
         let port = Port {
             id,
+            worker,
             kind: fitting.kind,
             completes_checksums: fitting.completes_checksums,
             binding: self.binding_of(fitting.kind, self.rxq),
@@ -151,7 +155,7 @@ impl Control {
     /// What the kernel programs are to know of a port.
     pub(super) fn config_of(&self, id: PortId) -> PortConfig {
         let port = &self.ports[&id];
-        let queue = self.workers_of(id, port.kind).start as u16;
+        let queue = self.workers_of(port.worker, port.kind).start as u16;
         let bank = match port.binding {
             Binding::Shared => None,
             Binding::Collector | Binding::Direct => port.rings.first().map(|ring| ring.bank),
@@ -189,6 +193,7 @@ impl Control {
         let mut leaving = Vec::new();
         for id in ids {
             let Some(mut port) = self.ports.remove(&id) else { continue };
+            self.placement.leave(port.worker);
             self.take_off(&mut port);
             self.ids_by_name.remove(port.spec.port_name());
             leaving.push(port);

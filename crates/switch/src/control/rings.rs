@@ -68,14 +68,11 @@ impl Control {
         })
     }
 
-    /// A tcx port's packets go to one worker. An XDP port's frames take the queue of the CPU they arrive on, so every
+    /// A tcx port's packets go to its worker. An XDP port's frames take the queue of the CPU they arrive on, so every
     /// worker has a ring for it.
-    pub(super) fn workers_of(&self, id: PortId, kind: AttachKind) -> Range<usize> {
+    pub(super) fn workers_of(&self, worker: usize, kind: AttachKind) -> Range<usize> {
         match kind {
-            AttachKind::Tcx => {
-                let worker = usize::from(id.0) % self.workers.len();
-                worker..worker + 1
-            }
+            AttachKind::Tcx => worker..worker + 1,
             AttachKind::Xdp => 0..self.workers.len(),
         }
     }
