@@ -72,9 +72,9 @@ fn kernel_and_user_space_send_every_packet_where_a_plain_model_does() {
             println!("{tally:?}");
             let followed = tally.followed + tally.told;
             assert!(followed * 20 > packets, "few packets were followed: {tally:?}");
-            assert!(tally.repeated * 200 > packets, "few decisions were repeated: {tally:?}");
-            assert!(tally.stacked * 200 > packets, "few packets with further tags were followed: {tally:?}");
-            assert!(tally.undecidable * 200 > packets, "few packets were in doubt: {tally:?}");
+            assert!(tally.repeated * 1000 > packets, "few decisions were repeated: {tally:?}");
+            assert!(tally.stacked * 1000 > packets, "few packets with further tags were followed: {tally:?}");
+            assert!(tally.undecidable * 1000 > packets, "few packets were in doubt: {tally:?}");
         }
         Err(error) if error.errno() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             println!("SKIP: no CAP_SYS_ADMIN to make a network namespace");

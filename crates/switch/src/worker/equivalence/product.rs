@@ -1,6 +1,6 @@
-//! The product without sockets: a worker that is handed its packets, and the kernel program that follows its offers.
+//! The product without sockets: a whole worker with sources and outputs in memory, the keeper's book, and the kernel
+//! program that follows its flows.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -11,12 +11,11 @@ use forebay_control::PortId;
 use forebay_kernel::netlink::link;
 use forebay_kernel::trial::{Trial, Tried};
 use forebay_kernel::{
-    Bank, ClassTable, Datapath, DatapathOptions, FlowAction, FlowKey, FlowNote, FlowNumber, FlowTable,
-    FlowVerdict, PortConfig, XdpProgram, XdpVariant,
+    Bank, ClassTable, Datapath, DatapathOptions, FlowAction, FlowKey, FlowVerdict, PortConfig, XdpProgram,
+    XdpVariant,
 };
-use forebay_policy::Nanos;
-use forebay_pool::{Arena, Frame, FrameSize, Segment};
-use forebay_xsk::{TagEdit, Transmitter};
+use forebay_policy::{Nanos, Turn};
+use forebay_pool::{Arena, FrameSize, Pool};
 use rtrb::{Consumer, RingBuffer};
 
 use super::oracle::{Copies, Port};
@@ -25,6 +24,8 @@ use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::{Flush, Limits, fdb_of};
 use crate::flood::PortFlood;
+use crate::flows::{FlowBook, FlowLimits};
+use crate::generation::Stock;
 use crate::publication::Publication;
 use crate::rate::Rate;
 use crate::rules::RuleSet;
@@ -34,29 +35,35 @@ use crate::topology::Topology;
 use crate::worker::clock::Moment;
 use crate::worker::decide::Verdict;
 use crate::worker::facts::Facts;
-use crate::worker::receive::Stretch;
-use crate::worker::{Member, Offer, Offers, RulingCache, Worker};
+use crate::worker::{
+    Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Offer, Offers,
+    QUANTUM_BYTES, RulingCache, ServedSource, Slot, Source, Worker,
+};
 
 pub(super) const MAX_PORTS: u16 = 8;
 /// So many flows are in the table before all are taken out.
-const MAX_FLOWS: usize = 1000;
-const HEADROOM: u16 = 256;
-/// Longer than a worker remembers what it offered.
+const MAX_FLOWS: u64 = 1000;
+/// Frames of the pool, and those that wait in an output at most.
+const FRAMES: u32 = 4096;
+const OUTPUT_FRAMES: usize = 16;
+/// Longer than a worker remembers what it offered, and shorter.
 const STEP: Nanos = Nanos(200_000_000);
+const SOON: u64 = 1000;
+/// Too short for an Ethernet header.
+const RUNT: [u8; 10] = [0; 10];
 
 pub(super) struct Product {
     worker: Worker,
     offers: Consumer<Offer>,
-    arena: Arena,
-    frame: Option<Frame>,
+    /// By port: where packets come in and go out.
+    ends: Vec<(MemorySender, MemoryReceiver)>,
     shared: Arc<Shared>,
     now: Nanos,
+    turn: u64,
     datapath: Datapath,
     classes: ClassTable,
-    table: FlowTable,
-    flows: HashMap<FlowKey, (FlowNumber, FlowVerdict)>,
+    book: FlowBook,
     publication: Publication,
-    last_mark: u32,
     netdevs: Vec<u32>,
     program: XdpProgram,
     trial: Trial,
@@ -103,23 +110,25 @@ impl Product {
         publication.void_flows(true);
         let (producer, consumer) = RingBuffer::new(16);
         let offers = Offers::new(producer, Arc::new(Attention::new().expect("an eventfd")));
-        let transmitter = Some(Transmitter::open(None).expect("a packet socket"));
-        let (worker, _) =
-            Worker::new(0, Arc::clone(&shared), 1, transmitter, RulingCache::new([1, 2]), offers)
-                .expect("a worker");
-        let (arena, mut frames) = Arena::new(NonZeroU32::MIN, FrameSize::B2048).expect("memory");
+        let cache = RulingCache::new([1, 2]);
+        let (mut worker, _) =
+            Worker::new(0, Arc::clone(&shared), MAX_PORTS.into(), None, cache, offers).expect("a worker");
+        let frames = NonZeroU32::new(FRAMES).expect("not zero");
+        let Stock { arena, pool } = Stock::new(frames, FrameSize::B2048).expect("memory");
+        let ends = (0..MAX_PORTS).map(|id| connect(&mut worker, PortId(id), &arena, &pool)).collect();
+        let max_entries = 4 * MAX_FLOWS;
+        let limits = FlowLimits { max_entries, idle: Nanos(u64::MAX), installs_per_second: 0 };
+        let table = datapath.flow_table().expect("a table");
         Self {
             worker,
             offers: consumer,
-            arena,
-            frame: frames.pop(),
+            ends,
+            book: FlowBook::new(table, Arc::clone(&shared.generations), limits),
             shared,
             now: STEP,
+            turn: 0,
             classes: datapath.class_table().expect("classes"),
-            table: datapath.flow_table().expect("a table"),
-            flows: HashMap::new(),
             publication,
-            last_mark: 0,
             program: datapath.xdp_program(netdevs[0], XdpVariant::Plain).expect("a program"),
             trial: Trial::default(),
             datapath,
@@ -148,7 +157,7 @@ impl Product {
         self.publication.set_carries_flows(carries_flows);
         self.publication.suspend_flows();
         self.classes.set(rules.classes()).expect("room for the classes");
-        self.publication.set_rules(Arc::new(rules), self.last_mark, true);
+        self.publication.set_rules(Arc::new(rules), self.book.last_mark(), true);
         self.set_ports(ports);
     }
 
@@ -159,27 +168,32 @@ impl Product {
 
     /// What the worker does with a packet whose flow's mark this is, and whether the kernel was told how to do it.
     pub(super) fn decide(&mut self, input: u16, bytes: &[u8], flow_mark: u32) -> (Copies, Option<Offer>) {
-        self.now = Nanos(self.now.0 + STEP.0);
-        let mut frame = self.frame.take().expect("it was put back");
-        let len = bytes.len() as u16;
-        self.arena.bytes_mut(&mut frame, HEADROOM, len).copy_from_slice(bytes);
-        let topology = self.shared.topology.load_full();
-        self.worker.burst.push(Segment { frame, offset: HEADROOM, len }, true);
-        self.worker.records[0].facts = Facts { flow_mark, ..Facts::default() };
-        self.worker.stretches.clear();
-        self.worker.stretches.push(Stretch::new(Some(PortId(input)), 0..1));
-        // What was decided once is not too old here.
-        self.worker.find_repeats(&topology, Nanos(0));
-        if (self.now.0 / STEP.0).is_multiple_of(2) {
-            // As among packets of other flows.
-            self.worker.records[0].repeats = self.worker.stretches[0].alike.take();
+        self.turn += 1;
+        // A decision is offered again after a while, and repeated until then.
+        self.now.0 += if self.turn.is_multiple_of(100) { STEP.0 } else { SOON };
+        self.send(input, bytes, flow_mark);
+        if self.turn.is_multiple_of(2) {
+            // A burst of packets of several flows.
+            self.send(input, &RUNT, 0);
         }
-        self.worker.classify(&self.arena, &topology);
-        self.worker.decide(&self.arena, &topology, Moment { now: self.now, ..Moment::default() });
-        self.worker.complete_checksums(&self.arena, &topology);
-        let copies = self.copies(&topology, input);
-        self.frame = self.worker.burst.drain().next();
-        (copies, self.take_offers())
+        self.worker.wake(Slot(input.into()));
+        self.worker.step(Moment { now: self.now, ..Moment::default() });
+        (self.copies(), self.take_offers())
+    }
+
+    fn send(&mut self, input: u16, bytes: &[u8], flow_mark: u32) {
+        let facts = Facts { flow_mark, ..Facts::default() };
+        let (sender, _) = &mut self.ends[usize::from(input)];
+        sender.send(MemoryPacket { bytes: bytes.into(), facts }).expect("room for two");
+    }
+
+    /// What has left.
+    fn copies(&mut self) -> Copies {
+        let ends = (0..).zip(&mut self.ends);
+        let received = ends.flat_map(|(id, (_, receiver))| {
+            std::iter::from_fn(move || receiver.receive()).map(move |received| (id, received.bytes))
+        });
+        received.collect()
     }
 
     /// Whether the worker did with the last packet what it had done with one before.
@@ -192,72 +206,37 @@ impl Product {
         Some(self.worker.records[0].verdict)
     }
 
-    /// Where `Worker::transmit` sends the packet.
-    fn copies(&self, topology: &Topology, input: u16) -> Copies {
-        let Ok(headers) = self.worker.records[0].classified else { return Vec::new() };
-        let segment = &self.worker.burst.packet(0)[0];
-        let packet = self.arena.bytes(&segment.frame, segment.offset, segment.len);
-        let mut ports = match self.worker.records[0].verdict {
-            Verdict::Forward(port) => vec![port],
-            Verdict::Drop(_) | Verdict::Refused(..) => Vec::new(),
-            Verdict::Flood => {
-                let isolated = |id: PortId| topology.port(id).is_some_and(|port| port.isolated);
-                let mut members = topology.members(headers.vid).to_vec();
-                members.retain(|id| id.0 != input && !(isolated(*id) && isolated(PortId(input))));
-                members
-            }
-        };
-        ports.extend(self.worker.extras.iter().map(|(_, port)| *port));
-        ports.sort_unstable();
-        let up = ports.into_iter().filter_map(|id| topology.port(id)).filter(|port| port.output.is_some());
-        up.map(|port| (port.id.0, edited(packet, headers.egress(&port.vlans)))).collect()
-    }
-
     /// Puts in what the worker offers; returns the offer for the packet itself, if the kernel is to do it now.
     fn take_offers(&mut self) -> Option<Offer> {
-        let mut last = None;
-        if self.flows.len() > MAX_FLOWS {
-            self.flows.drain().for_each(|(_, (number, _))| self.table.remove(number));
+        if self.book.len() > MAX_FLOWS {
+            self.book.flush();
         }
         // No program runs now: there is no need to wait.
-        let left = self.table.take_left();
-        self.table.reclaim(&left);
+        let left = self.book.take_left();
+        self.book.reclaim(&left, self.now);
+        let mut last = None;
         while let Ok(offer) = self.offers.pop() {
-            let verdict = offer.repeat.ok().or(offer.tell);
-            let verdict = verdict.filter(|verdict| verdict.holds(offer.key, &self.shared.generations));
-            last = verdict.filter(|verdict| self.install(offer.key, verdict)).map(|_| offer);
+            self.book.take(offer, self.now);
+            last = self
+                .find(offer.key)
+                .map(|_| offer)
+                .filter(|offer| offer.repeat.is_ok() || offer.tell.is_some());
         }
         last
     }
 
-    fn install(&mut self, key: FlowKey, verdict: &FlowVerdict) -> bool {
-        let under = |flow_mark| match verdict.action {
-            FlowAction::Tell { port_id, .. } => {
-                FlowVerdict { action: FlowAction::Tell { port_id, flow_mark }, ..*verdict }
-            }
-            _ => *verdict,
-        };
-        if let Some((number, before)) = self.flows.get(&key) {
-            if matches!(before.action, FlowAction::Tell { flow_mark, .. } if *before == under(flow_mark))
-                || before == verdict
-            {
-                return true;
-            }
-            self.table.remove(*number);
-        }
-        self.flows.remove(&key);
-        self.last_mark += 1;
-        let verdict = under(self.last_mark);
-        let Ok(number) = self.table.insert(key, &verdict, FlowNote::default()) else { return false };
-        self.flows.insert(key, (number, verdict));
-        true
+    /// The flow with this key, if it holds.
+    fn find(&self, key: FlowKey) -> Option<FlowVerdict> {
+        let (_, verdict) = self.book.table().look_up(key)?;
+        verdict.holds(key, &self.shared.generations).then_some(verdict)
     }
 
     /// The mark that a program with hints gives to packets of this key.
     pub(super) fn told(&self, key: FlowKey) -> Option<u32> {
-        let (_, verdict) = self.flows.get(&key)?;
-        let FlowAction::Tell { flow_mark, .. } = verdict.action else { return None };
-        verdict.holds(key, &self.shared.generations).then_some(flow_mark)
+        match self.find(key)?.action {
+            FlowAction::Tell { flow_mark, .. } => Some(flow_mark),
+            _ => None,
+        }
     }
 
     /// Runs the kernel program over a packet.
@@ -268,9 +247,9 @@ impl Product {
 
     /// The flow with this key: what it says, and what it carried.
     pub(super) fn flow(&self, key: FlowKey) -> Option<(FlowVerdict, [u64; 2])> {
-        let (number, verdict) = self.flows.get(&key)?;
-        let count = self.table.count(*number);
-        Some((*verdict, [count.packets, count.bytes]))
+        let (number, verdict) = self.book.table().look_up(key)?;
+        let count = self.book.table().count(number);
+        Some((verdict, [count.packets, count.bytes]))
     }
 
     pub(super) fn rules(&self) -> &RuleSet {
@@ -278,12 +257,24 @@ impl Product {
     }
 }
 
-fn edited(packet: &[u8], edit: TagEdit) -> Vec<u8> {
-    let (addresses, rest) = packet.split_at(12);
-    match edit {
-        TagEdit::Keep => packet.to_vec(),
-        TagEdit::Push(tag) => [addresses, &tag, rest].concat(),
-        TagEdit::Replace(tag) => [addresses, &tag, &rest[4..]].concat(),
-        TagEdit::Pop => [addresses, &rest[4..]].concat(),
-    }
+/// Gives a port its ends: a source that the worker serves under the port's number, and an output.
+fn connect(
+    worker: &mut Worker,
+    id: PortId,
+    arena: &Arc<Arena>,
+    pool: &Arc<Pool>,
+) -> (MemorySender, MemoryReceiver) {
+    let (source, sender) = MemorySource::new(2, Arc::clone(arena), pool);
+    let served = ServedSource {
+        feed: Feed::Port(id),
+        source: Source::Memory(source),
+        gauge: Arc::default(),
+        account: None,
+        turn: Turn::new(QUANTUM_BYTES),
+        is_calm: false,
+    };
+    worker.sources[usize::from(id.0)] = Some(Box::new(served));
+    let (output, receiver) = MemoryOutput::new(OUTPUT_FRAMES, Arc::clone(arena), pool);
+    worker.outlets[usize::from(id.0)] = Some(Box::new(output));
+    (sender, receiver)
 }

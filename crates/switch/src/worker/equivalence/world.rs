@@ -52,7 +52,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
     let mode: VlanMode = mode.parse().expect("a VLAN mode");
     PortEntry {
         id: PortId(id),
-        output: port.is_up.then_some(Output::Netdev(IfIndex(ifindex))),
+        output: port.is_up.then_some(Output::Memory { owner: 0, ifindex: IfIndex(ifindex) }),
         vlans: PortVlans::new(&mode),
         mode,
         isolated: port.is_isolated,
