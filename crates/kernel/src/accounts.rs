@@ -2,6 +2,7 @@
 //!
 //! A port's program takes frames for a packet before it hands the packet over; the worker settles by what it finds
 //! in the ring. So whatever happens to a packet in between, an account is right again at the next look.
+#![allow(unsafe_code, reason = "promises that its values may be mapped")]
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

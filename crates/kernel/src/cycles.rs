@@ -1,4 +1,5 @@
 //! The processor's time stamp counter. Unsafe code.
+#![allow(unsafe_code, reason = "an instruction without a safe name")]
 
 /// Ticks of the processor's time stamp counter, which runs at one rate whatever the processor's clock does; nanoseconds
 /// where there is none. Packet path.

@@ -1,4 +1,5 @@
 //! The loaded kernel side of the switch: its maps, and what attaches a port to it.
+#![allow(unsafe_code, reason = "shares libbpf's object between threads")]
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

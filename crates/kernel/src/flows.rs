@@ -10,6 +10,7 @@
 //!   key ─► hash ─┬─► bucket ─► 4 ways        free ─ insert ─► used ─ remove ─► left ─ reclaim ─► free
 //!                └─► bucket ─► 4 ways
 //! ```
+#![allow(unsafe_code, reason = "promises that its values may be mapped")]
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -5,6 +5,7 @@
 //! confirms that it carries the link.
 //!
 //! The rule it keeps: a link that is left is either taken by [`LeftLinks::take`] or detached with its pin removed.
+#![allow(unsafe_code, reason = "libbpf calls")]
 
 use std::os::fd::BorrowedFd;
 

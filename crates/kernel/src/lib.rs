@@ -2,6 +2,7 @@
 //!
 //! The rule this crate keeps: it detaches only what it attached. Everything it makes hangs on a file descriptor or on
 //! the private network namespace, so that it goes away with the process, however that ends.
+#![deny(unsafe_code)]
 
 mod accounts;
 mod adoption;

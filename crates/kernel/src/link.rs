@@ -1,4 +1,5 @@
 //! Attaching programs: links that detach when they are dropped, and raw loading for one netdev. Unsafe code.
+#![allow(unsafe_code, reason = "libbpf calls")]
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -1,4 +1,5 @@
 //! Values of array maps, which the kernel programs and the daemon both have in their memory. Unsafe code.
+#![allow(unsafe_code, reason = "maps memory that programs read and write")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;

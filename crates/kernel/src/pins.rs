@@ -2,6 +2,7 @@
 //!
 //! The directory belongs to one switch. Maps in it are adopted if their format and sizes are what this daemon would make;
 //! otherwise all that is there is removed, and with it the programs that an earlier daemon left attached.
+#![allow(unsafe_code, reason = "libbpf calls")]
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -11,6 +11,7 @@
 //!   bucket 0: format, second in which the table's clock began     buckets 1…: keys k k k k k k k k
 //!                                                                             values v v v v v v v v
 //! ```
+#![allow(unsafe_code, reason = "promises that its values may be mapped")]
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::AtomicU64;

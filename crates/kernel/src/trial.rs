@@ -2,6 +2,7 @@
 //!
 //! The kernel makes a packet, runs the program over it, and gives back what the program returned and what became of
 //! the packet. A redirect is noted and not done; what the program wrote into maps stays written.
+#![allow(unsafe_code, reason = "libbpf calls")]
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};

@@ -1,4 +1,5 @@
 //! The memory that frames are cut from. One of the files of this crate's unsafe code.
+#![allow(unsafe_code, reason = "maps packet memory and hands out slices of it")]
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;

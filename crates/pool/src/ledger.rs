@@ -1,4 +1,5 @@
 //! Which frames the kernel has. The other file of this crate's unsafe code, besides the arena.
+#![allow(unsafe_code, reason = "takes frames back that the kernel held")]
 
 use crate::{Arena, Frame};
 

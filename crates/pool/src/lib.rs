@@ -6,6 +6,7 @@
 //! ```text
 //!   Arena (one mapping) ──► Pool (free frames, shared) ⇄ Magazine (a worker's own) ⇄ rings, Burst
 //! ```
+#![deny(unsafe_code)]
 
 mod arena;
 mod burst;

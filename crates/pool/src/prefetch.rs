@@ -1,4 +1,5 @@
 //! Memory that will be read soon. Unsafe code.
+#![allow(unsafe_code, reason = "an instruction without a safe name")]
 
 /// Bytes of a cache line on the processors that this is for.
 #[cfg(target_arch = "x86_64")]

@@ -3,6 +3,7 @@
 //! The rings are the real ones: a worker cannot tell them from a socket's. What the kernel would do happens when
 //! [`HeapQueue::deliver`] is called: take a posted frame, write the packet into it, hand it to a socket's RX ring. So a
 //! whole data plane runs in a plain test, one step at a time, and can be given what a broken kernel might give it.
+#![allow(unsafe_code, reason = "plays the kernel on rings over ordinary memory")]
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;

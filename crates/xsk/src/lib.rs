@@ -14,6 +14,7 @@
 //! ```
 //!
 //! Unsafe code lives in `heap`, `ring`, `mapping`, `sys`, `rings` and `transmit`; each block says why it is sound.
+#![deny(unsafe_code)]
 
 mod error;
 mod heap;

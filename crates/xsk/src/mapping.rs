@@ -1,4 +1,5 @@
 //! The mapping of one ring of a socket.
+#![allow(unsafe_code, reason = "maps memory that the kernel shares")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;

@@ -3,6 +3,7 @@
 //! The memory may be the kernel's or a test's: nothing here knows. Producer and consumer cursors are free-running
 //! `u32`s (include/uapi/linux/if_xdp.h and net/xdp/xsk_queue.h, Linux 6.12): the entry of cursor `c` is `c & mask`,
 //! the producer publishes with a release store, the consumer reads with an acquire load.
+#![allow(unsafe_code, reason = "reads and writes rings that the kernel shares")]
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
 //! The four rings as the rest of the program sees them: frames in, frames out.
+#![allow(unsafe_code, reason = "makes frames of what the kernel returns")]
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

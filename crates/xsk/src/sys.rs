@@ -1,4 +1,5 @@
 //! The system calls of an AF_XDP socket, each with its errors turned into [`XskError`].
+#![allow(unsafe_code, reason = "system calls")]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

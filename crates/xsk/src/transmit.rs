@@ -12,6 +12,7 @@
 //! overtake each other in a queue. Going around was measured to save nothing.
 //!
 //! A [`TxBatch`] borrows the burst whose frames it points into, so they cannot change or go before they are sent.
+#![allow(unsafe_code, reason = "gives the kernel pointers into frames")]
 
 mod departures;
 mod message;

@@ -1,4 +1,5 @@
 //! The few system calls that no library in use wraps safely.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

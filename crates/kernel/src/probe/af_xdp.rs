@@ -1,4 +1,5 @@
 //! AF_XDP sockets, opened and set up as far as a feature shows. Unsafe code.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,4 +1,5 @@
 //! Programs of a few instructions, loaded to see whether the kernel takes them. Unsafe code.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -3,6 +3,7 @@
 //! A packet socket costs the kernel a good deal a packet, and the receiver's softirq runs after each. The program sends
 //! up to 128 packets of shared memory in one section with softirqs off; from [`WORTH`] packets on that is cheaper, and
 //! for a full batch it costs half (docs/transmit.md).
+#![allow(unsafe_code, reason = "writes departures into memory that a program reads")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

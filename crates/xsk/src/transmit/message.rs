@@ -1,4 +1,5 @@
 //! A batch as the kernel is told of it: messages, addresses, and the pieces that each packet is made of. Unsafe code.
+#![allow(unsafe_code, reason = "describes frames to the kernel by pointers")]
 
 use forebay_pool::Arena;
 

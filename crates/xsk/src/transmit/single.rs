@@ -1,4 +1,5 @@
 //! Sending one frame of the caller's own. Unsafe code.
+#![allow(unsafe_code, reason = "gives the kernel a pointer to one frame")]
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
