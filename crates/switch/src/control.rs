@@ -19,6 +19,7 @@ mod occupancy;
 mod page_pools;
 mod plan;
 mod port;
+mod port_book;
 mod ports;
 mod resize;
 mod rings;
@@ -28,9 +29,9 @@ mod share;
 mod show;
 mod workers;
 
-use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_control::config::{Config, PoolConfig, Settings};
 use forebay_control::eswitch::{EswitchSet, Offload, SpoolMode};
@@ -40,7 +41,7 @@ use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_policy::{Nanos, Placement, Refill};
+use forebay_policy::{Nanos, Refill};
 use forebay_xsk::Statistics;
 
 use crate::SwitchError;
@@ -61,6 +62,7 @@ use handover::Saver;
 use hints::LayoutBook;
 use loops::Loops;
 use port::{Port, Retired, Ring};
+use port_book::PortBook;
 use rules::Rules;
 use rxq::{RefillSettings, Rxq};
 
@@ -89,14 +91,8 @@ pub(crate) struct Control {
     /// What the kernel had dropped at such rings that are no more.
     past_shared_drops: Statistics,
     workers: Vec<WorkerHandle>,
-    placement: Placement,
-    ports: BTreeMap<PortId, Port>,
-    ids_by_name: HashMap<String, PortId>,
-    ids_by_ifindex: HashMap<u32, PortId>,
-    /// Ids are handed out in a circle, so that a packet still under way with an old id meets no new port.
-    next_id: u32,
+    ports: PortBook,
     retired: Retired,
-    max_ports: u32,
     layouts: LayoutBook,
     loops: Loops,
     /// The last snapshot.
@@ -143,13 +139,8 @@ impl Control {
             shared_rings: Vec::new(),
             past_shared_drops: Statistics::default(),
             workers,
-            placement: Placement::new(workers_count),
-            ports: BTreeMap::new(),
-            ids_by_name: HashMap::new(),
-            ids_by_ifindex: HashMap::new(),
-            next_id: 0,
+            ports: PortBook::new(config.switch.max_ports, workers_count),
             retired: Retired::default(),
-            max_ports: config.switch.max_ports,
             layouts: LayoutBook::new(workers_count),
             loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
             occupancy: None,
@@ -177,6 +168,7 @@ impl Control {
     /// Shows workers the ports as they are now. Flows that relied on what has changed are void when this returns.
     fn publish(&self) {
         self.publication.publish(self.ports.values().map(Port::entry));
+        self.ports.shown();
         // New ports are probed for loops.
         self.shared.attention.call();
     }
@@ -188,7 +180,7 @@ impl Control {
     }
 
     fn id_of(&self, name: &str) -> Result<PortId, ApiError> {
-        self.ids_by_name.get(name).copied().ok_or_else(|| {
+        self.ports.by_name.get(name).copied().ok_or_else(|| {
             ApiError::new(ErrorCode::NoSuchPort, format!("there is no port `{name}`"))
                 .with_field("name")
                 .with_value(name)
@@ -242,7 +234,7 @@ impl Control {
         self.set_offload(Offload::Off);
         self.flow_keeper = None;
         self.forget_saved();
-        for port in self.ports.values_mut() {
+        for port in self.ports.all_beside() {
             port.attachment = None;
         }
         self.workers.drain(..).for_each(WorkerHandle::stop);
@@ -250,9 +242,43 @@ impl Control {
         drop(generation);
         self.shared_rings.clear();
         self.ports.clear();
-        self.ids_by_name.clear();
-        self.ids_by_ifindex.clear();
         self.publish();
+    }
+}
+
+/// The control side while a request or the housekeeper has it. What was changed is published when it is given back.
+pub(crate) struct Held<'a>(MutexGuard<'a, Control>);
+
+/// Waits for the control side. A thread that panicked while it had it has ended the process.
+pub(crate) fn hold(control: &Mutex<Control>) -> Held<'_> {
+    Held(control.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl<'a> From<MutexGuard<'a, Control>> for Held<'a> {
+    fn from(guard: MutexGuard<'a, Control>) -> Self {
+        Held(guard)
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Control;
+
+    fn deref(&self) -> &Control {
+        &self.0
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Control {
+        &mut self.0
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.ports.is_changed() {
+            self.publish();
+        }
     }
 }
 

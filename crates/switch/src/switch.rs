@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -33,7 +33,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::SwitchError;
 use crate::attention::Attention;
 use crate::collector;
-use crate::control::{self, Control, Flows, Housekeeper, Left, WorkerHandle, read_saved};
+use crate::control::{self, Control, Flows, Held, Housekeeper, Left, WorkerHandle, read_saved};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flows::{FlowBook, FlowKeeper};
@@ -145,19 +145,18 @@ impl Switch {
     }
 
     /// The control side once nothing is under way, or after some milliseconds. The wait is without the lock.
-    fn settled(&self) -> MutexGuard<'_, Control> {
+    fn settled(&self) -> Held<'_> {
         self.settle_flows();
         let pause = || std::thread::sleep(settled::PAUSE);
-        settled::lock_settled(&self.control, Control::is_settled, pause)
+        Held::from(settled::lock_settled(&self.control, Control::is_settled, pause))
     }
 
     fn settle_flows(&self) {
         control::settle_flows(&self.book, Nanos(self.shared.started.elapsed().as_nanos() as u64));
     }
 
-    /// A thread that panicked while it held the lock has left counters and maps that are still each in order.
-    fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    fn control(&self) -> Held<'_> {
+        control::hold(&self.control)
     }
 }
 

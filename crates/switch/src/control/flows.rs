@@ -101,7 +101,7 @@ impl Control {
             self.look_later(self.ports.keys().copied().collect::<Vec<_>>());
             return false;
         };
-        let ids = changed.iter().filter_map(|ifindex| self.ids_by_ifindex.get(ifindex).copied());
+        let ids = changed.iter().filter_map(|ifindex| self.ports.by_ifindex.get(ifindex).copied());
         let mut is_other = false;
         for id in ids.collect::<Vec<_>>() {
             if self.may_look(id) {

@@ -80,20 +80,20 @@ impl Control {
     }
 
     fn netdev_changed(&mut self, netdev: Link) -> bool {
-        let known = self.ids_by_ifindex.get(&netdev.ifindex).copied();
+        let known = self.ports.by_ifindex.get(&netdev.ifindex).copied();
         let Some(id) = known.or_else(|| self.port_waiting_for(&netdev.name)) else { return false };
         self.may_look(id) && self.netdev_is(id, netdev)
     }
 
     fn queueing_changed(&mut self, ifindex: u32) -> bool {
-        let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else { return false };
+        let Some(id) = self.ports.by_ifindex.get(&ifindex).copied() else { return false };
         self.may_look(id) && self.netdev_is_found(id, link::by_index(ifindex))
     }
 
     /// Whether to look at a port that has changed now; otherwise that is put off.
     pub(super) fn may_look(&mut self, id: PortId) -> bool {
         let now = self.now();
-        let is_now = self.ports.get_mut(&id).is_some_and(|port| port.looks.change(now));
+        let is_now = self.ports.beside(id).is_some_and(|port| port.looks.change(now));
         if !is_now {
             self.put_off.ports.insert(id);
         }
@@ -113,7 +113,7 @@ impl Control {
     /// Looks at ports whose turn it is.
     fn look_at_put_off(&mut self) -> bool {
         let now = self.now();
-        let mut is_due = |id: &PortId| self.ports.get_mut(id).is_none_or(|port| port.looks.is_due(now));
+        let mut is_due = |id: &PortId| self.ports.beside(*id).is_none_or(|port| port.looks.is_due(now));
         let due: Vec<PortId> = self.put_off.in_turn().filter(&mut is_due).take(LOOKS_A_ROUND).collect();
         self.put_off.next = due.last().map_or(self.put_off.next, |last| PortId(last.0.wrapping_add(1)));
         let mut changed = false;
@@ -182,7 +182,7 @@ impl Control {
         self.put_off.again.succeed();
         let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
         let gone: Vec<u32> =
-            self.ids_by_ifindex.keys().copied().filter(|ifindex| !there.contains_key(ifindex)).collect();
+            self.ports.by_ifindex.keys().copied().filter(|ifindex| !there.contains_key(ifindex)).collect();
         for ifindex in gone {
             self.netdev_went(ifindex, "", false);
         }

@@ -93,7 +93,7 @@ impl Control {
     /// All but the ports' counters.
     fn asked_state(&self) -> SavedState {
         SavedState {
-            next_port: self.next_id,
+            next_port: self.ports.next_id,
             next_rule: self.rules.next_id(),
             retired: self.retired.counters(),
             ports: self.ports.iter().map(|(id, port)| (*id, self.saved_port(port))).collect(),
@@ -121,7 +121,7 @@ impl Control {
         let links = self.datapath.find_left_links();
         if let Some(saved) = left.saved {
             let mut told = Told::default();
-            let fitted = saved.fit(self.max_ports, &mut told);
+            let fitted = saved.fit(self.ports.max_ports, &mut told);
             told.sentences().for_each(|sentence| tracing::warn!("in the saved state: {sentence}"));
             self.adopt(fitted, &links, &left.stations.unwrap_or_default());
         }
@@ -140,7 +140,7 @@ impl Control {
     fn adopt(&mut self, saved: Fitted, links: &[(u16, u32)], stations: &LeftStations) {
         let (now, now_s) = (self.now(), self.shared.now_s());
         self.flow_book().adopt(now);
-        self.next_id = saved.next_port;
+        self.ports.next_id = saved.next_port;
         self.retired.base = saved.retired;
         // Until all is as it was, nothing counts as changed.
         self.publication.set_adopting(true);

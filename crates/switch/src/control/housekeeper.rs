@@ -1,7 +1,7 @@
 //! The thread that follows netdevs, lets old entries go, and moves ports that have many packets out of others' way.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use forebay_policy::{Debounce, Nanos, TokenBucket, Watch};
 use forebay_xsk::FrameSender;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::Control;
+use super::{Control, hold};
 use crate::SwitchError;
 use crate::supervise;
 
@@ -60,7 +60,7 @@ fn run(
     sender: &FrameSender,
     stop: &OwnedFd,
 ) {
-    let shared = Arc::clone(&control.lock().unwrap_or_else(PoisonError::into_inner).shared);
+    let shared = Arc::clone(&hold(control).shared);
     let now = || Nanos(shared.started.elapsed().as_nanos() as u64);
     let (mut watch, mut rounds, mut saves) = (Watch::new(now()), ROUNDS, SAVES);
     let mut pause = watch.pause(false, false);
@@ -86,7 +86,7 @@ fn run(
         if listens && (heard || xdp_heard) {
             let _ = rounds.take(now(), 1);
         }
-        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut control = hold(control);
         let mut changed = control.follow(events);
         if listens && xdp_heard {
             changed |= control.follow_outputs(xdp_monitor.changed());

@@ -14,7 +14,7 @@ impl Control {
     /// Looks at what ports take and gives those that should be in the other lane rings there.
     pub(super) fn sort_into_lanes(&mut self, now: Nanos) {
         let ids: Vec<PortId> =
-            self.ports.values_mut().filter_map(|port| port.observe_lane(now)).take(AT_ONCE).collect();
+            self.ports.all_beside().filter_map(|port| port.observe_lane(now)).take(AT_ONCE).collect();
         if ids.is_empty() {
             return;
         }

@@ -177,7 +177,7 @@ impl Control {
     /// Probes go where packets go.
     fn follow_ports(&mut self, now: Nanos) {
         let mut changed = Vec::new();
-        for port in self.ports.values_mut() {
+        for port in self.ports.all_beside() {
             let carries = matches!(port.state, PortState::Up | PortState::NetdevRenamed | PortState::Blocked);
             if self.loops.detects && carries && port.attachment.is_some() {
                 port.probing.guard.starts(now);
@@ -190,7 +190,7 @@ impl Control {
     }
 
     fn observe_moves(&mut self, now: Nanos) {
-        for port in self.ports.values_mut() {
+        for port in self.ports.all_beside() {
             let moves = port.cells.moves();
             let moved = moves.wrapping_sub(std::mem::replace(&mut port.probing.moves, moves));
             if moved >= MOVES {
@@ -221,8 +221,7 @@ impl Control {
         let Some(sender) = self.ports.get(&from).filter(|_| from != id) else { return false };
         let (guard, sender) = (sender.probing.guard, sender.spec.port_name().to_owned());
         let (interval, spared) = (self.loops.interval, &self.loops.spared);
-        let Some(port) = self.ports.get_mut(&id).filter(|port| !spared.contains(port.spec.port_name()))
-        else {
+        let Some(port) = self.ports.beside(id).filter(|port| !spared.contains(port.spec.port_name())) else {
             return false;
         };
         let tag = probe.tci.map(Tag::from_tci);
@@ -244,7 +243,7 @@ impl Control {
     fn release_ports(&mut self, now: Nanos) -> Vec<PortId> {
         let interval = self.loops.interval;
         let mut released = Vec::new();
-        for port in self.ports.values_mut() {
+        for port in self.ports.all_beside() {
             if port.probing.guard.release(now, interval) {
                 tracing::info!(port = port.spec.port_name(), "released, because the loop is gone");
                 released.push(port.id);
@@ -273,7 +272,7 @@ impl Control {
             return Vec::new();
         }
         let slack = loops.interval.0 / TOGETHER;
-        let due = ports.values_mut().filter(|port| port.probing.guard.is_due(now, slack));
+        let due = ports.all_beside().filter(|port| port.probing.guard.is_due(now, slack));
         due.filter_map(|port| loops.probe(port, now)).collect()
     }
 

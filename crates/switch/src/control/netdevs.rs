@@ -13,7 +13,7 @@ use crate::worker::Feed;
 impl Control {
     /// The netdev of a port is there and looks like this. Says whether the packet path must know.
     pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
-        if self.ids_by_ifindex.get(&netdev.ifindex) == Some(&id) {
+        if self.ports.by_ifindex.get(&netdev.ifindex) == Some(&id) {
             let Some(port) = self.ports.get_mut(&id) else { return false };
             return update(port, netdev) | self.look_at_peer(id);
         }
@@ -35,7 +35,7 @@ impl Control {
     /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.
     /// Says whether the packet path must know.
     pub(super) fn come_back(&mut self, id: PortId, netdev: Link) -> bool {
-        let fitting = match self.ids_by_ifindex.get(&netdev.ifindex) {
+        let fitting = match self.ports.by_ifindex.get(&netdev.ifindex) {
             // It was another's before it was given this name.
             Some(other) => Err(self.already_port(*other, &netdev.name)),
             None => attach::fit(&self.ports[&id].spec, &netdev, self.mode),
@@ -101,7 +101,7 @@ impl Control {
     /// A netdev is no longer there: deleted, or in another namespace.
     pub(super) fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
         let loss = if moved { Loss::Moved } else { Loss::Deleted };
-        let Some(id) = self.ids_by_ifindex.get(&ifindex).copied() else {
+        let Some(id) = self.ports.by_ifindex.get(&ifindex).copied() else {
             if let Some(id) = self.port_waiting_for(name) {
                 self.port_mut(id).lose(loss);
             }

@@ -56,6 +56,6 @@ impl Control {
     }
 
     fn page_pool_ids(&self) -> PagePoolIds {
-        PagePoolIds { max_ports: self.max_ports, workers: self.workers.len() as u32 }
+        PagePoolIds { max_ports: self.ports.max_ports, workers: self.workers.len() as u32 }
     }
 }

@@ -94,12 +94,12 @@ impl Control {
         fitted: Result<(Link, Fitting), ApiError>,
         may_wait: bool,
     ) -> Plan {
-        self.ids_by_name.insert(spec.port_name().to_owned(), id);
+        self.ports.by_name.insert(spec.port_name().to_owned(), id);
         if let Ok((netdev, _)) = &fitted {
-            self.ids_by_ifindex.insert(netdev.ifindex, id);
+            self.ports.by_ifindex.insert(netdev.ifindex, id);
         }
         let fitting = fitted.as_ref().map_or_else(|_| attach::fit_nothing(&spec), |(_, fitting)| *fitting);
-        let worker = self.placement.place();
+        let worker = self.ports.placement.place();
         Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait, worker }
     }
 
@@ -117,11 +117,11 @@ impl Control {
             let error = ApiError::new(ErrorCode::NetdevRefused, message);
             return Err(error.with_field("netdev").with_value(&spec.netdev));
         }
-        let attached = ifindex.and_then(|ifindex| self.ids_by_ifindex.get(&ifindex));
+        let attached = ifindex.and_then(|ifindex| self.ports.by_ifindex.get(&ifindex));
         if let Some(id) = attached.or_else(|| awaited.get(&spec.netdev)) {
             return Err(self.already_port(*id, &spec.netdev));
         }
-        if self.ids_by_name.contains_key(spec.port_name()) {
+        if self.ports.by_name.contains_key(spec.port_name()) {
             let message = format!("another port is called `{}`", spec.port_name());
             return Err(ApiError::new(ErrorCode::NameTaken, message)
                 .with_field("name")
@@ -140,20 +140,12 @@ impl Control {
     }
 
     fn free_id(&mut self) -> Result<PortId, ApiError> {
-        let taken = self.ids_by_name.len() as u32;
-        if taken >= self.max_ports {
-            return Err(ApiError::new(ErrorCode::TooManyPorts, format!("there are {taken} ports already"))
-                .with_limit(self.max_ports)
-                .with_remedy("raise switch.max_ports in the configuration and restart"));
-        }
-        let used: std::collections::HashSet<PortId> = self.ids_by_name.values().copied().collect();
-        loop {
-            let id = PortId(self.next_id as u16);
-            self.next_id = (self.next_id + 1) % self.max_ports;
-            if !used.contains(&id) {
-                return Ok(id);
-            }
-        }
+        self.ports.free_id().ok_or_else(|| {
+            let taken = self.ports.by_name.len();
+            ApiError::new(ErrorCode::TooManyPorts, format!("there are {taken} ports already"))
+                .with_limit(self.ports.max_ports)
+                .with_remedy("raise switch.max_ports in the configuration and restart")
+        })
     }
 }
 

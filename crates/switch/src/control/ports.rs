@@ -52,7 +52,7 @@ impl Control {
             match self.attach(id, netdev) {
                 Ok(()) => added.push(id),
                 Err(error) if may_wait => {
-                    self.ids_by_ifindex.remove(&ifindex);
+                    self.ports.by_ifindex.remove(&ifindex);
                     self.wait_for_netdev(id, &error);
                     added.push(id);
                 }
@@ -63,9 +63,9 @@ impl Control {
         self.resolve_rules();
         self.remove(failed.iter().map(|(id, ..)| *id).collect());
         for (id, ifindex, netdev, error) in failed {
-            self.ids_by_name.retain(|_, taken| *taken != id);
+            self.ports.by_name.retain(|_, taken| *taken != id);
             if let Some(ifindex) = ifindex {
-                self.ids_by_ifindex.remove(&ifindex);
+                self.ports.by_ifindex.remove(&ifindex);
                 self.datapath.clear_port(ifindex);
             }
             refused.push(PortAddRefused { netdev, error });
@@ -93,7 +93,7 @@ impl Control {
         opened: Result<Vec<Opened>, XskError>,
     ) -> Result<(), ApiError> {
         let opened = opened.map_err(|error| {
-            self.placement.leave(worker);
+            self.ports.placement.leave(worker);
             rings::no_socket(&error)
         })?;
         let port = Port {
@@ -144,7 +144,7 @@ impl Control {
             .map_err(|error| attach::refused(&error))?;
         let link = attach::attach(&self.datapath, &netdev, &self.ports[&id])
             .inspect_err(|_| self.datapath.clear_port(netdev.ifindex))?;
-        self.ids_by_ifindex.insert(netdev.ifindex, id);
+        self.ports.by_ifindex.insert(netdev.ifindex, id);
         let port = self.port_mut(id);
         netdevs::take(port, link, netdev);
         self.look_at_output(id);
@@ -193,9 +193,9 @@ impl Control {
         let mut leaving = Vec::new();
         for id in ids {
             let Some(mut port) = self.ports.remove(&id) else { continue };
-            self.placement.leave(port.worker);
+            self.ports.placement.leave(port.worker);
             self.take_off(&mut port);
-            self.ids_by_name.remove(port.spec.port_name());
+            self.ports.by_name.remove(port.spec.port_name());
             leaving.push(port);
         }
         if leaving.is_empty() {
@@ -249,7 +249,7 @@ impl Control {
         port.hints.unload();
         if let Some(attachment) = port.attachment.take() {
             self.datapath.clear_port(attachment.ifindex);
-            self.ids_by_ifindex.remove(&attachment.ifindex);
+            self.ports.by_ifindex.remove(&attachment.ifindex);
         }
     }
 

@@ -50,7 +50,7 @@ impl Control {
     pub(super) fn observe_loss(&mut self) -> bool {
         let room = VETH_RING * (Lane::COUNT * self.workers.len()) as u64;
         let (mut settled, now) = (true, self.now());
-        for port in self.ports.values_mut() {
+        for port in self.ports.all_beside() {
             let counters = self.datapath.counters(port.id.0).since(&port.baseline);
             settled &= port.loss.observe(counters, room, now);
         }
@@ -74,7 +74,7 @@ impl Control {
         if !self.holds_frames() {
             return;
         }
-        let rings = self.ports.values_mut().flat_map(|port| &mut port.rings).chain(&mut self.shared_rings);
+        let rings = self.ports.all_beside().flat_map(|port| &mut port.rings).chain(&mut self.shared_rings);
         for ring in rings {
             let taken = ring.account.taken();
             if ring.account.used() > 0 && ring.taken == taken {
@@ -261,7 +261,7 @@ impl Control {
             workers: self.workers.len() as u32,
             frames: generation.stock.pool.total(),
             frame_size: self.frame_bytes(),
-            max_ports: self.max_ports,
+            max_ports: self.ports.max_ports,
             flows: self.datapath.flow_shape(),
         };
         setup.bytes_of(MemoryOwner::Kernel)
@@ -278,7 +278,7 @@ impl Control {
             collectors: intakes.map(|intake| intake.collector.pair.name.clone()).collect(),
             queues: self.workers.len() as u32,
             ports: self.ports.len() as u32,
-            max_ports: self.max_ports,
+            max_ports: self.ports.max_ports,
             uptime_seconds: u64::from(self.shared.now_s()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
