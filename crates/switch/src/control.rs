@@ -69,15 +69,14 @@ use rxq::{RefillSettings, Rxq};
 /// The kernel's flows: what is there, and the thread that sees to it.
 pub(crate) struct Flows {
     pub(crate) book: Arc<Mutex<FlowBook>>,
-    pub(crate) keeper: FlowKeeper,
+    /// `None` once the switch has stopped.
+    pub(crate) keeper: Option<FlowKeeper>,
+    /// Packets may skip the switch's end of a veth.
+    pub(crate) redirects_to_peers: bool,
 }
 
-/// Everything that only the control thread touches.
-pub(crate) struct Control {
-    shared: Arc<Shared>,
-    datapath: Datapath,
-    /// Held for the collectors' far ends.
-    netns: Arc<PrivateNetns>,
+/// Packet memory, and how ports share it.
+struct PoolSide {
     /// `None` once the switch has stopped.
     generation: Option<Generation>,
     mode: SpoolMode,
@@ -90,28 +89,40 @@ pub(crate) struct Control {
     shared_rings: Vec<Ring>,
     /// What the kernel had dropped at such rings that are no more.
     past_shared_drops: Statistics,
-    workers: Vec<WorkerHandle>,
-    ports: PortBook,
-    retired: Retired,
-    layouts: LayoutBook,
-    loops: Loops,
     /// The last snapshot.
     occupancy: Option<PoolOccupancy>,
-    flows: Arc<Mutex<FlowBook>>,
-    /// `None` once the switch has stopped.
-    flow_keeper: Option<FlowKeeper>,
-    /// Packets may skip the switch's end of a veth.
-    redirects_to_peers: bool,
-    publication: Publication,
+}
+
+/// Layouts of hints, and who may give programs that write them.
+struct HintsSide {
+    layouts: LayoutBook,
     /// Clients may give programs to load.
     allows_programs: bool,
+}
+
+/// The control side, behind one lock: its owners (ports, pool, flows, rules, hints, loops), the kernel's objects and the
+/// workers' threads.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    datapath: Datapath,
+    /// Held for the collectors' far ends.
+    netns: Arc<PrivateNetns>,
+    workers: Vec<WorkerHandle>,
+    publication: Publication,
+    ports: PortBook,
+    pool: PoolSide,
+    flows: Flows,
+    rules: Rules,
+    hints: HintsSide,
+    loops: Loops,
+    /// Netdevs that are still to be looked at.
+    put_off: PutOff,
+    /// Sums of deleted ports.
+    retired: Retired,
     /// Writes what the next process takes over.
     saver: Option<Saver>,
     /// What is attached stays when the process ends.
     left: bool,
-    rules: Rules,
-    /// Netdevs that are still to be looked at.
-    put_off: PutOff,
     /// What workers had done when their numbers were cleared.
     workers_cleared: WorkersShow,
 }
@@ -128,9 +139,7 @@ impl Control {
     ) -> Result<Self, SwitchError> {
         let workers_count = workers.len();
         let publication = Publication::new(Arc::clone(&shared));
-        let mut control = Self {
-            shared,
-            netns,
+        let pool = PoolSide {
             generation: Some(generation),
             mode: SpoolMode::Spp,
             policy: config.pool.policy,
@@ -138,21 +147,26 @@ impl Control {
             collector_refill: RefillSettings::new(&config.pool),
             shared_rings: Vec::new(),
             past_shared_drops: Statistics::default(),
-            workers,
-            ports: PortBook::new(config.switch.max_ports, workers_count),
-            retired: Retired::default(),
-            layouts: LayoutBook::new(workers_count),
-            loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
             occupancy: None,
-            flows: flows.book,
-            flow_keeper: Some(flows.keeper),
-            redirects_to_peers: config.flows.redirect_peer,
+        };
+        let mut control = Self {
+            shared,
+            netns,
+            workers,
             publication,
-            allows_programs: config.api.allow_programs,
+            ports: PortBook::new(config.switch.max_ports, workers_count),
+            pool,
+            flows,
+            rules: Rules::new(datapath.class_table()?),
+            hints: HintsSide {
+                layouts: LayoutBook::new(workers_count),
+                allows_programs: config.api.allow_programs,
+            },
+            loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
+            put_off: PutOff::default(),
+            retired: Retired::default(),
             saver: None,
             left: false,
-            rules: Rules::new(datapath.class_table()?),
-            put_off: PutOff::default(),
             workers_cleared: WorkersShow::default(),
             datapath,
         };
@@ -174,7 +188,8 @@ impl Control {
     }
 
     fn generation(&self) -> Result<&Generation, ApiError> {
-        self.generation
+        self.pool
+            .generation
             .as_ref()
             .ok_or_else(|| ApiError::new(ErrorCode::ShuttingDown, "the switch is stopping"))
     }
@@ -221,7 +236,7 @@ impl Control {
     }
 
     fn frame_bytes(&self) -> u32 {
-        self.generation.as_ref().map_or(0, |generation| generation.stock.arena.frame_size().bytes())
+        self.pool.generation.as_ref().map_or(0, |generation| generation.stock.arena.frame_size().bytes())
     }
 
     /// Detaches all ports, ends the workers, removes the collector. A second call does nothing.
@@ -229,10 +244,10 @@ impl Control {
         if self.left {
             return;
         }
-        let Some(generation) = self.generation.take() else { return };
+        let Some(generation) = self.pool.generation.take() else { return };
         let _short = ports::short_grace_periods(self.ports.len());
         self.set_offload(Offload::Off);
-        self.flow_keeper = None;
+        self.flows.keeper = None;
         self.forget_saved();
         for port in self.ports.all_beside() {
             port.attachment = None;
@@ -240,7 +255,7 @@ impl Control {
         self.workers.drain(..).for_each(WorkerHandle::stop);
         // With the netdev gone all sockets are unbound at once; one by one each would wait for a grace period.
         drop(generation);
-        self.shared_rings.clear();
+        self.pool.shared_rings.clear();
         self.ports.clear();
         self.publish();
     }

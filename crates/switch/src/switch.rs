@@ -120,7 +120,7 @@ impl Switch {
         let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), offers, Arc::clone(&bell))?;
         let offers = producers.into_iter().map(|ring| Offers::new(ring, Arc::clone(&bell)));
         let workers = start_workers(config, &shared, &datapath, supplied, offers)?;
-        let flows = Flows { book, keeper };
+        let flows = Flows { book, keeper: Some(keeper), redirects_to_peers: config.flows.redirect_peer };
         let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
         let wakers = workers.iter().map(WorkerHandle::waker).collect();
         let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;

@@ -33,7 +33,7 @@ impl Control {
         let queues = self.queues_of(netdev)?;
         let rxq = self.ports[&id].rxq;
         let depth = rxq.depth;
-        let own_memory = self.mode == SpoolMode::None;
+        let own_memory = self.pool.mode == SpoolMode::None;
         let stock =
             if own_memory { self.own_stock(depth, queues)? } else { self.generation()?.stock.clone() };
         let first = if own_memory {

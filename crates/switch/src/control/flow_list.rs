@@ -38,7 +38,7 @@ pub(crate) fn settle_flows(book: &Mutex<FlowBook>, now: Nanos) {
 
 impl Control {
     pub(crate) fn flow_lister(&self) -> FlowLister {
-        let (book, rules) = (Arc::clone(&self.flows), Arc::clone(self.publication.rules()));
+        let (book, rules) = (Arc::clone(&self.flows.book), Arc::clone(self.publication.rules()));
         FlowLister { book, rules, names: self.port_names(), now: self.now() }
     }
 

@@ -77,7 +77,7 @@ impl Control {
 
     /// A thread that panicked while it held the lock has left counters that are still each in order.
     pub(super) fn flow_book(&self) -> MutexGuard<'_, FlowBook> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flows.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn now(&self) -> Nanos {
@@ -135,7 +135,7 @@ impl Control {
 
     /// Looks where the netdev of a port leads; says whether that has changed.
     pub(super) fn look_at_peer(&mut self, id: PortId) -> bool {
-        let redirects = self.redirects_to_peers;
+        let redirects = self.flows.redirects_to_peers;
         let port = self.port_mut(id);
         let netdev = port.attachment.as_ref().filter(|_| redirects).map(|attachment| &attachment.netdev);
         let peer = netdev.and_then(reachable_peer).map(mac::from_bytes);

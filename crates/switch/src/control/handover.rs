@@ -105,7 +105,7 @@ impl Control {
     fn saved_port(&self, port: &Port) -> SavedPort {
         let asked = Asked {
             pool: port.share.asked(self.frame_bytes()),
-            rxq: port.rxq.asked(self.rxq),
+            rxq: port.rxq.asked(self.pool.rxq),
             hints: port.hints.hints().asked(),
         };
         SavedPort { spec: port.spec.clone(), seen: seen(&port.entry()), asked }
@@ -130,7 +130,7 @@ impl Control {
         }
         // No port of this daemon has what is left.
         self.datapath.release_left_links();
-        match Saver::start(saved_in, Arc::clone(&self.flows)) {
+        match Saver::start(saved_in, Arc::clone(&self.flows.book)) {
             Ok(saver) => self.saver = Some(saver),
             Err(error) => tracing::error!(%error, "nothing can be left to another daemon"),
         }

@@ -87,7 +87,7 @@ impl Control {
         let is_shown = |layout: &HintsLayout| {
             wanted.is_none() || ports.iter().any(|port| port.layout == Some(layout.id))
         };
-        let layouts = self.layouts.show().into_iter().filter(is_shown).collect();
+        let layouts = self.hints.layouts.show().into_iter().filter(is_shown).collect();
         let cells = || (0..self.workers.len()).map(|worker| self.shared.worker_cell(worker));
         let stale_packets = cells().map(|cell| cell.stale_layouts.get()).sum();
         let unknown_packets = cells().map(|cell| cell.unknown_layouts.get()).sum();
@@ -128,7 +128,7 @@ impl Control {
                 if let Hints::Program(program) = refused
                     && !port.hints.knows(&program)
                 {
-                    self.layouts.retire(program.id);
+                    self.hints.layouts.retire(program.id);
                     self.publish_layouts();
                 }
                 return Err(error);
@@ -161,7 +161,7 @@ impl Control {
     /// Layouts that nobody writes any more are to be forgotten.
     pub(super) fn leave_layouts(&mut self, left: impl IntoIterator<Item = Arc<Program>>) {
         for program in left {
-            self.layouts.leave(program.id);
+            self.hints.layouts.leave(program.id);
         }
         self.publish_layouts();
     }
@@ -172,13 +172,13 @@ impl Control {
     }
 
     pub(super) fn publish_layouts(&self) {
-        self.shared.layouts.store(Arc::new(self.layouts.layouts.clone()));
+        self.shared.layouts.store(Arc::new(self.hints.layouts.layouts.clone()));
     }
 
     /// Checks an object against the contract, and gives its layout an id; or finds the one that the port had before.
     fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
         let HintsProgram { name, object } = program;
-        if !self.allows_programs {
+        if !self.hints.allows_programs {
             let message = "this daemon loads no programs that it is given: they can read kernel memory";
             let remedy = "set allow_programs = true in [api] of the configuration file, or start the daemon with \
                           --allow-programs; our own program needs neither: hints set PORT on";
@@ -205,7 +205,7 @@ impl Control {
                     .with_field("program")
                     .with_value(&name)
             })?;
-        let id = self.layouts.add(layout, false).ok_or_else(|| {
+        let id = self.hints.layouts.add(layout, false).ok_or_else(|| {
             ApiError::new(ErrorCode::Internal, "all ids of layouts are used up")
                 .with_remedy("restart the daemon")
         })?;

@@ -31,7 +31,7 @@ impl Control {
             self.set_offload(offload);
         }
         let not_moved = match change.spool_mode {
-            Some(mode) if mode != self.mode => self.change_mode(mode)?,
+            Some(mode) if mode != self.pool.mode => self.change_mode(mode)?,
             _ => Vec::new(),
         };
         Ok(EswitchSetReply {
@@ -56,9 +56,9 @@ impl Control {
     fn change_mode(&mut self, mode: SpoolMode) -> Result<Vec<PortNotMoved>, ApiError> {
         let _short = ports::short_grace_periods(self.ports.len());
         if mode == SpoolMode::Basic {
-            self.shared_rings = self.open_shared_rings()?;
+            self.pool.shared_rings = self.open_shared_rings()?;
         }
-        self.mode = mode;
+        self.pool.mode = mode;
         let ids: Vec<PortId> = self.ports.keys().copied().collect();
         let (mut leaving, mut not_moved) = (Vec::new(), Vec::new());
         for id in ids {
@@ -99,13 +99,13 @@ impl Control {
 
     /// Puts `rings` in the place of the shared rings, which are added to `leaving`.
     pub(super) fn leave_shared_rings(&mut self, rings: Vec<Ring>, leaving: &mut Vec<(Feed, Ring)>) {
-        let old = std::mem::replace(&mut self.shared_rings, rings);
+        let old = std::mem::replace(&mut self.pool.shared_rings, rings);
         leaving.extend(old.into_iter().map(|ring| (Feed::Shared, ring)));
     }
 
     /// Where a port's packets wait in the mode that the switch is in.
     pub(super) fn binding_of(&self, kind: AttachKind, rxq: Rxq) -> Binding {
-        match self.mode {
+        match self.pool.mode {
             SpoolMode::Basic => Binding::Shared,
             SpoolMode::None if kind == AttachKind::Xdp => Binding::Direct,
             SpoolMode::Spp if kind == AttachKind::Xdp && rxq.direct => Binding::Direct,
@@ -125,7 +125,7 @@ impl Control {
             let fitting = Fitting::of(port);
             return self.rebind(id, fitting, Binding::Collector, leaving);
         };
-        let fitting = attach::fit_again(&port.spec, &attachment.netdev, self.mode)?;
+        let fitting = attach::fit_again(&port.spec, &attachment.netdev, self.pool.mode)?;
         let binding = self.binding_of(fitting.kind, port.rxq);
         let moved = self.rebind(id, fitting, binding, leaving);
         if moved.is_err() && binding == Binding::Direct {
@@ -221,7 +221,7 @@ impl Control {
                         port.past_drops = port::add(port.past_drops, drops);
                     }
                 }
-                Feed::Shared => self.past_shared_drops = port::add(self.past_shared_drops, drops),
+                Feed::Shared => self.pool.past_shared_drops = port::add(self.pool.past_shared_drops, drops),
             }
         }
     }

@@ -38,7 +38,7 @@ impl Control {
         let fitting = match self.ports.by_ifindex.get(&netdev.ifindex) {
             // It was another's before it was given this name.
             Some(other) => Err(self.already_port(*other, &netdev.name)),
-            None => attach::fit(&self.ports[&id].spec, &netdev, self.mode),
+            None => attach::fit(&self.ports[&id].spec, &netdev, self.pool.mode),
         };
         let attached = fitting.and_then(|fitting| self.attach_to_other(id, netdev, fitting));
         match &attached {

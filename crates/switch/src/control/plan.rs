@@ -77,7 +77,7 @@ impl Control {
         self.refuse_taken(&spec, netdev, &found.awaited)?;
         let netdev = netdev.ok_or_else(|| no_such_netdev(&spec.netdev));
         let fitted = netdev.and_then(|netdev| {
-            attach::fit(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
+            attach::fit(&spec, netdev, self.pool.mode).map(|fitting| (netdev.clone(), fitting))
         });
         let fitted = if may_wait { fitted } else { Ok(fitted?) };
         let id = self.free_id()?;

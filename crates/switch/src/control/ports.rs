@@ -77,9 +77,9 @@ impl Control {
     fn open_rings(&self, plans: &[Plan]) -> Vec<Result<Vec<Opened>, XskError>> {
         let wanted = plans.iter().map(|plan| {
             let kind = plan.fitting.kind;
-            let has_own = self.binding_of(kind, self.rxq) == Binding::Collector;
+            let has_own = self.binding_of(kind, self.pool.rxq) == Binding::Collector;
             let workers = if has_own { self.workers_of(plan.worker, kind) } else { 0..0 };
-            Wanted { lane: Lane::default(), workers, depth: self.rxq.depth }
+            Wanted { lane: Lane::default(), workers, depth: self.pool.rxq.depth }
         });
         self.open_on_collectors(wanted.collect())
     }
@@ -101,7 +101,7 @@ impl Control {
             worker,
             kind: fitting.kind,
             completes_checksums: fitting.completes_checksums,
-            binding: self.binding_of(fitting.kind, self.rxq),
+            binding: self.binding_of(fitting.kind, self.pool.rxq),
             spec,
             attachment: None,
             state: PortState::NetdevMissing,
@@ -116,7 +116,7 @@ impl Control {
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
             share: share::DEFAULT,
-            rxq: self.rxq,
+            rxq: self.pool.rxq,
             hints: Programs::default(),
             captured: Weak::new(),
             lane: LaneChoice::default(),
@@ -165,7 +165,9 @@ impl Control {
     }
 
     fn calm_bank(&self) -> Bank {
-        Bank::Collector(self.generation.as_ref().map_or(0, |generation| generation.intake(Lane::Calm).number))
+        Bank::Collector(
+            self.pool.generation.as_ref().map_or(0, |generation| generation.intake(Lane::Calm).number),
+        )
     }
 
     pub(crate) fn port_del(&mut self, names: &[String]) -> Result<PortDelReply, ApiError> {

@@ -34,7 +34,7 @@ impl Control {
                 .with_value(frames)
                 .with_remedy("the old one goes on; see `forebay doctor` for locked memory")
         })?;
-        let old = self.generation.replace(next);
+        let old = self.pool.generation.replace(next);
         self.apply_policy();
         let moved = self.move_to_new_generation();
         let Some(old) = old else { return moved };
@@ -45,12 +45,12 @@ impl Control {
     }
 
     fn next_generation(&self, frames: u32) -> Result<Generation, SwitchError> {
-        let old = self.generation.as_ref().expect("the caller has checked that the switch runs");
+        let old = self.pool.generation.as_ref().expect("the caller has checked that the switch runs");
         let queues = self.workers.len() as u32;
         let frames = NonZeroU32::new(frames).expect("the least size is not zero");
         let stock = Stock::new(frames, old.stock.arena.frame_size())?;
         let pairs = collector::make_pairs(&self.netns, queues)?;
-        let settings = self.collector_refill;
+        let settings = self.pool.collector_refill;
         let refill = |high| settings.refill(high);
         let (generation, supplied) =
             Generation::new(old.next_parity(), stock, pairs, &self.datapath, queues, refill)?;
@@ -62,7 +62,7 @@ impl Control {
     /// step over to the collector until it is gone.
     fn move_to_new_generation(&mut self) -> Result<(), ApiError> {
         let mut leaving = Vec::new();
-        if self.mode == SpoolMode::Basic {
+        if self.pool.mode == SpoolMode::Basic {
             let new = self.open_shared_rings()?;
             self.leave_shared_rings(new, &mut leaving);
         }
@@ -91,7 +91,7 @@ impl Control {
 
     /// A port that could not be moved has no rings rather than rings on what goes away.
     fn strand(&mut self, id: PortId, error: &ApiError, leaving: &mut Vec<(Feed, Ring)>) {
-        let generation = self.generation.iter().flat_map(Generation::intakes);
+        let generation = self.pool.generation.iter().flat_map(Generation::intakes);
         let banks: Vec<Bank> = generation.map(|intake| Bank::Collector(intake.number)).collect();
         let port = self.port_mut(id);
         let rings = std::mem::take(&mut port.rings);
@@ -127,7 +127,8 @@ impl Control {
                 "see `forebay pool show` for its size now",
             );
         }
-        let deepest = self.ports.values().map(|port| port.rxq.depth).max().unwrap_or(0).max(self.rxq.depth);
+        let deepest =
+            self.ports.values().map(|port| port.rxq.depth).max().unwrap_or(0).max(self.pool.rxq.depth);
         if frames < 2 * deepest {
             let limit = format!("at least twice the deepest ring, {}", 2 * deepest);
             return refuse(

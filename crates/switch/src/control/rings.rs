@@ -53,7 +53,7 @@ impl Control {
     /// Opens rings on the collectors. Sockets look their netdev up in the namespace they are opened in, so this runs in
     /// the collectors'.
     pub(super) fn open_on_collectors(&self, wanted: Vec<Wanted>) -> Vec<Result<Vec<Opened>, XskError>> {
-        let Some(generation) = &self.generation else { return Vec::new() };
+        let Some(generation) = &self.pool.generation else { return Vec::new() };
         let queues = Lane::ALL.map(|lane| generation.intake(lane).collector.queues.clone());
         self.netns.run(move || {
             let open = |Wanted { lane, workers, depth }: Wanted| {
@@ -188,7 +188,7 @@ impl Control {
     fn rings_of(&self, feed: Feed) -> &[Ring] {
         match feed {
             Feed::Port(id) => self.ports.get(&id).map_or(&[], |port| &port.rings),
-            Feed::Shared => &self.shared_rings,
+            Feed::Shared => &self.pool.shared_rings,
         }
     }
 }

@@ -112,11 +112,11 @@ impl Control {
 
     fn is_direct(&self, binding: RxqBinding) -> Result<bool, ApiError> {
         let refuse = |remedy: &str| {
-            let message = format!("a port cannot be bound so in spool mode {}", self.mode);
+            let message = format!("a port cannot be bound so in spool mode {}", self.pool.mode);
             let error = ApiError::new(ErrorCode::NotSupported, message);
             Err(error.with_field("binding").with_value(binding).with_remedy(remedy))
         };
-        match (self.mode, binding) {
+        match (self.pool.mode, binding) {
             (SpoolMode::Spp, RxqBinding::Collector) => Ok(false),
             (SpoolMode::Spp, RxqBinding::Direct) => Ok(true),
             (_, RxqBinding::Shared) => {
@@ -150,14 +150,14 @@ impl Control {
         let high = self.generation()?.intake(Lane::Calm).fill_entries;
         if let Some(low) = change.low {
             check_low(low, high)?;
-            self.collector_refill.low = low;
+            self.pool.collector_refill.low = low;
         }
         if let Some(kind) = change.refill {
-            self.collector_refill.rule = rule(kind);
+            self.pool.collector_refill.rule = rule(kind);
         }
         for worker in &self.workers {
             for intake in self.generation()?.intakes() {
-                let refill = self.collector_refill.refill(intake.fill_entries);
+                let refill = self.pool.collector_refill.refill(intake.fill_entries);
                 worker.send(Command::SetRefill(intake.number, refill));
             }
         }
@@ -166,12 +166,12 @@ impl Control {
 
     fn rxq_collectors(&self) -> Vec<RxqCollector> {
         let intakes =
-            self.generation.iter().flat_map(|generation| Lane::ALL.iter().zip(generation.intakes()));
+            self.pool.generation.iter().flat_map(|generation| Lane::ALL.iter().zip(generation.intakes()));
         let shown = intakes.map(|(of, intake)| RxqCollector {
             lane: lane(*of),
             depth: intake.fill_entries,
-            refill: kind(self.collector_refill.rule),
-            low: self.collector_refill.low.min(intake.fill_entries),
+            refill: kind(self.pool.collector_refill.rule),
+            low: self.pool.collector_refill.low.min(intake.fill_entries),
             posted: intake.gauges.iter().map(SupplyGauge::posted).sum(),
         });
         shown.collect()

@@ -72,7 +72,7 @@ impl Control {
     pub(crate) fn pool_set(&mut self, change: PoolSet) -> Result<PoolShow, ApiError> {
         self.generation()?;
         if let Some(policy) = change.policy {
-            self.policy = policy;
+            self.pool.policy = policy;
             self.apply_policy();
         }
         if let Some(frames) = change.frames {
@@ -83,11 +83,11 @@ impl Control {
 
     /// Tells the kernel programs how large the pool is and what part of it thresholds leave alone.
     pub(super) fn apply_policy(&self) {
-        let size = self.generation.as_ref().map_or(0, Generation::shared_frames);
+        let size = self.pool.generation.as_ref().map_or(0, Generation::shared_frames);
         let size = size.saturating_sub(self.frames_for_direct_rings());
         let accounts = self.datapath.accounts();
         accounts.set_pool_size(size.into());
-        match self.policy {
+        match self.pool.policy {
             PoolPolicy::Dt => accounts.set_headroom(0, 0),
             PoolPolicy::Headroom => {
                 let headroom = (2 * FIRST_BURST).min(size / HEADROOM_PART);
@@ -177,7 +177,8 @@ impl Control {
         let promised: u64 = others.iter().map(|port| u64::from(port.share.reserve) * rings(port)).sum();
         let left = self.datapath.accounts().pool_size().saturating_sub(promised);
         let own_rings = own.iter().map(|port| rings(port)).sum::<u64>().max(1);
-        let most = (left / own_rings).min(own.first().map_or(self.rxq.depth, |port| port.rxq.depth).into());
+        let most =
+            (left / own_rings).min(own.first().map_or(self.pool.rxq.depth, |port| port.rxq.depth).into());
         if u64::from(reserve) > most {
             return Err(ApiError::new(ErrorCode::InvalidValue, "the pool cannot keep this reserve")
                 .with_field("reserve")

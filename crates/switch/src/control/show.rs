@@ -74,7 +74,8 @@ impl Control {
         if !self.holds_frames() {
             return;
         }
-        let rings = self.ports.all_beside().flat_map(|port| &mut port.rings).chain(&mut self.shared_rings);
+        let rings =
+            self.ports.all_beside().flat_map(|port| &mut port.rings).chain(&mut self.pool.shared_rings);
         for ring in rings {
             let taken = ring.account.taken();
             if ring.account.used() > 0 && ring.taken == taken {
@@ -105,7 +106,7 @@ impl Control {
 
     /// What the kernel dropped at rings that ports share: no port's, because the kernel does not say whose.
     pub(super) fn shared_drops(&self) -> Statistics {
-        port::drops_at(&self.shared_rings, self.past_shared_drops)
+        port::drops_at(&self.pool.shared_rings, self.pool.past_shared_drops)
     }
 
     /// What workers did since the start or since it was cleared.
@@ -162,7 +163,7 @@ impl Control {
     fn check(&self, sum: &Counted) -> StatsCheck {
         let (cells, kernel) = (&sum.cells, &sum.kernel);
         let pool = self.pool();
-        let shared = |of: fn(&Ring) -> u64| self.shared_rings.iter().map(of).sum::<u64>();
+        let shared = |of: fn(&Ring) -> u64| self.pool.shared_rings.iter().map(of).sum::<u64>();
         let used = pool.ports.iter().map(|port| port.used).sum::<u64>() + shared(|ring| ring.account.used());
         let seen = self.ports.values().map(Port::seen).sum::<u64>() + shared(|ring| ring.gauge.used.get());
         let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
@@ -218,7 +219,7 @@ impl Control {
         let frames_posted = gauges().map(SupplyGauge::posted).sum::<u64>();
         let frames_total = stocks().map(|stock| u64::from(stock.pool.total())).sum::<u64>();
         PoolShow {
-            policy: self.policy,
+            policy: self.pool.policy,
             frame_size: self.frame_bytes(),
             frames_total,
             frames_free,
@@ -235,12 +236,12 @@ impl Control {
 
     /// All packet memory: the pool, and that of ports which have their own.
     fn stocks(&self) -> impl Iterator<Item = &Stock> {
-        let pool = self.generation.iter().map(|generation| &generation.stock);
+        let pool = self.pool.generation.iter().map(|generation| &generation.stock);
         pool.chain(self.ports.values().filter_map(|port| port.stock.as_ref()))
     }
 
     fn supply_gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
-        let collector = self.generation.iter().flat_map(Generation::gauges);
+        let collector = self.pool.generation.iter().flat_map(Generation::gauges);
         let rings = self.ports.values().flat_map(|port| &port.rings);
         collector.chain(rings.filter_map(|ring| ring.supply.as_ref()))
     }
@@ -248,16 +249,16 @@ impl Control {
     /// What the kernel allocates for what is bound and attached now, by the formula of `forebay pool estimate`. Rings of
     /// different depths count as so many of their average.
     fn kernel_bytes(&self) -> u64 {
-        let Some(generation) = &self.generation else { return 0 };
+        let Some(generation) = &self.pool.generation else { return 0 };
         let attached = |kind| self.ports.values().filter(|port| port.kind == kind).count() as u32;
-        let rings = || self.ports.values().flat_map(|port| &port.rings).chain(&self.shared_rings);
+        let rings = || self.ports.values().flat_map(|port| &port.rings).chain(&self.pool.shared_rings);
         let depths: u32 = rings().map(|ring| ring.depth).sum();
         let setup = Setup {
-            spool_mode: self.mode,
+            spool_mode: self.pool.mode,
             tcx_ports: attached(AttachKind::Tcx),
             xdp_ports: attached(AttachKind::Xdp),
             rings: rings().count() as u32,
-            depth: depths.checked_div(rings().count() as u32).unwrap_or(self.rxq.depth),
+            depth: depths.checked_div(rings().count() as u32).unwrap_or(self.pool.rxq.depth),
             workers: self.workers.len() as u32,
             frames: generation.stock.pool.total(),
             frame_size: self.frame_bytes(),
@@ -268,10 +269,10 @@ impl Control {
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
-        let intakes = self.generation.iter().flat_map(Generation::intakes);
+        let intakes = self.pool.generation.iter().flat_map(Generation::intakes);
         let flows = self.flow_table();
         EswitchShow {
-            spool_mode: self.mode,
+            spool_mode: self.pool.mode,
             offload: flows.offload,
             flows: flows.entries,
             workers: self.workers.len() as u32,

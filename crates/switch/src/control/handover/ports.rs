@@ -30,7 +30,7 @@ impl Control {
             let netdev = netdevs.get(was).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
             // Our own program may sit on the netdev still.
             let fitted = netdev.and_then(|netdev| {
-                attach::fit_again(&spec, netdev, self.mode).map(|fitting| (netdev.clone(), fitting))
+                attach::fit_again(&spec, netdev, self.pool.mode).map(|fitting| (netdev.clone(), fitting))
             });
             plans.push(self.reserve(id, spec, fitted, true));
         }
