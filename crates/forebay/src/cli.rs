@@ -206,8 +206,8 @@ pub struct PortAddArgs {
     pub attach: Attach,
     /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
     ///
-    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags; with `,tagged` the port also takes packets
-    /// with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
+    /// all: every VLAN, tags unchanged. access:10: packets without a tag, or with priority alone; `access:10,tagged` also
+    /// takes packets with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
     #[arg(long, default_value = "all", value_name = "MODE")]
     pub vlan: VlanMode,
     /// Isolate the port, so that it reaches only ports that are not isolated
@@ -229,8 +229,8 @@ pub struct PortSetArgs {
     pub name: String,
     /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
     ///
-    /// all: every VLAN, tags unchanged. access:10: one VLAN, without tags; with `,tagged` the port also takes packets
-    /// with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
+    /// all: every VLAN, tags unchanged. access:10: packets without a tag, or with priority alone; `access:10,tagged` also
+    /// takes packets with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
     #[arg(long, value_name = "MODE", required_unless_present = "isolated")]
     pub vlan: Option<VlanMode>,
     /// Isolate the port, so that it reaches only ports that are not isolated: on or off

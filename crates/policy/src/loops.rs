@@ -4,7 +4,8 @@
 //! remembers its last two. A probe that comes in at another port, in the VLAN that it was sent in, has found a loop.
 //!
 //! The rule it keeps: only the port that *receives* a probe is blocked. A station sees the probes that leave by its own
-//! port, and can send them into its own port only; so a tenant who replays probes blocks no port but its own.
+//! port, and can send them into its own port only; so a tenant who replays probes blocks its own port,
+//! or that of an accomplice who was given the probe.
 //! At least one port of a loop stays open, because a probe of a blocked port blocks nobody.
 //!
 //! ```text

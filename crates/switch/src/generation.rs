@@ -128,7 +128,7 @@ impl Generation {
         Ok((Self { parity, stock, intakes }, supplied))
     }
 
-    /// That of the generation to come.
+    /// Parity of the next generation of the pool.
     pub(crate) fn next_parity(&self) -> u8 {
         1 - self.parity
     }

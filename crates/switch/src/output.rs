@@ -2,7 +2,7 @@
 
 use forebay_control::IfIndex;
 
-/// One port's way out. A stretch of packets that leave there asks once which it is.
+/// One port's way out, asked once for each copy that leaves there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// A netdev. The kernel keeps apart the workers that send to it.

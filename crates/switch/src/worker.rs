@@ -1,6 +1,6 @@
 //! The data plane: one thread that serves the rings bound to its queues.
 //!
-//! It works in NAPI style: a run list of rings with packets, a budget of 128 packets a turn, sleep when nothing is
+//! It works in NAPI style: a run list of sources with packets, at most 128 packets a turn, sleep when nothing is
 //! ready. A turn, or a piece of one, is [`Worker::run_once`], and its six verbs are six files. The loop around it reads
 //! the clocks (`run`); below it time is an argument:
 //!

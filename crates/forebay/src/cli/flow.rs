@@ -44,7 +44,7 @@ pub struct FlowAddArgs {
     /// Destination Ethernet address, as in 02:00:00:00:00:02
     #[arg(long, value_name = "MAC")]
     pub dst_mac: Option<MacAddr>,
-    /// VLAN of the packet, 1 to 4094
+    /// VLAN of the packet, 0 to 4094; 0 is an untagged packet on a port that carries all VLANs
     #[arg(long, value_name = "VID")]
     pub vlan: Option<Vid>,
     /// EtherType after all VLAN tags, as in 0x0800 for IPv4; 0x8100 and 0x88a8 ask for a further tag

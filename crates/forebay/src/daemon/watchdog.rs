@@ -1,6 +1,7 @@
 //! The service manager's watchdog: it restarts a daemon that it does not hear of for `WatchdogSec=`.
 //!
-//! It is told that all is well only while the control thread, which tells it, and every thread of the switch make turns.
+//! It is told that all is well only while the control thread, which tells it, every worker, the flow keeper and the
+//! housekeeper make turns.
 
 use std::sync::Arc;
 use std::time::Duration;

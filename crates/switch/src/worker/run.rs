@@ -1,4 +1,4 @@
-//! The loop around the data plane: it waits, reads the clocks and gives rings their turns.
+//! The loop around the data plane: it waits, reads the clocks and gives sources their turns.
 
 use forebay_kernel::cycles;
 use forebay_policy::Nanos;

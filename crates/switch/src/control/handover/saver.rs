@@ -2,7 +2,7 @@
 //!
 //! The control side hands over differences, which costs it no system call. The thread appends them to the file, all that
 //! there are at once, and writes the file anew when the differences have outgrown the state that they add up to: then its
-//! length is bounded by twice the state's. A request that wants to be sure waits for its own difference, without the lock.
+//! length is bounded by twice the state's and 64 KiB. A request that wants to be sure waits for its own difference, without the lock.
 //!
 //! The rule it keeps: what is in the file is a state that was, whenever the process is killed.
 
@@ -16,8 +16,10 @@ use std::time::Duration;
 use forebay_control::saved::file::first_line;
 use forebay_control::saved::{Change, SavedState};
 
+use crate::SwitchError;
 use crate::flows::{FlowBook, Mark};
 use crate::private_file;
+use crate::supervise;
 
 /// Differences beyond the state's own length, from which on the file is written anew.
 const SLACK_BYTES: usize = 64 << 10;
@@ -85,10 +87,10 @@ impl Ticket {
 
 impl Saver {
     /// Starts the thread. What is in the file until the first difference stays there.
-    pub(in crate::control) fn start(path: PathBuf, book: Arc<Mutex<FlowBook>>) -> io::Result<Self> {
+    pub(in crate::control) fn start(path: PathBuf, book: Arc<Mutex<FlowBook>>) -> Result<Self, SwitchError> {
         let desk = Arc::new(Desk::default());
         let mut writer = Writer::new(path.clone());
-        let thread = std::thread::Builder::new().name("saver".into()).spawn({
+        let thread = supervise::spawn("saver".to_owned(), {
             let desk = Arc::clone(&desk);
             move || run(&desk, &mut writer, &book)
         })?;
