@@ -29,6 +29,13 @@ static __noinline __u32 frames_of(struct __sk_buff *skb, cut_t cut)
 	return frames_for(CUT_PACKETS(cut), skb->gso_size && longest < length ? longest : length);
 }
 
+/*
+ * Packets that one packet may become: half of what the receiving end of a
+ * collector holds (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12). The kernel
+ * hands all of them over in one go, and whose come meanwhile must find room.
+ */
+#define MOST_PARTS 128
+
 /* A tag lies beside the packet. 1 or 0. */
 static __always_inline int packet_is_probe(struct __sk_buff *skb, __u32 port_id)
 {
@@ -66,6 +73,10 @@ static __noinline int to_collector(struct __sk_buff *skb)
 	cut = cut_of(skb);
 	packets = CUT_PACKETS(cut);
 	add(&counted->offered_packets, packets);
+	if (packets > MOST_PARTS) {
+		add(&counted->too_big_packets, packets);
+		return TC_ACT_SHOT;
+	}
 	if (!admit(counted, account, packets, frames_of(skb, cut)))
 		return TC_ACT_SHOT;
 	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), port->port_id)) {

@@ -45,7 +45,7 @@ drop_reasons! {
     NoFrame => "no_frame",
     /// The port's RX ring was full: the worker did not keep up.
     RxRingFull => "rx_ring_full",
-    /// One packet, cut as it asks for, would take more frames than the port's RX ring has.
+    /// One packet, cut as it asks for, would become more than 128 packets, or take more frames than the RX ring has.
     RxTooBig => "rx_too_big",
     /// The collector lost the packet before it reached the port's RX ring.
     CollectorFull => "collector_full",
