@@ -9,7 +9,7 @@ use std::time::Duration;
 use forebay_control::hints::{HintsShow, HintsState};
 use forebay_lab::bpffs::BpfFs;
 use forebay_lab::dut::{Client, Forebay, ForebayOptions};
-use forebay_lab::experiment::hints::PROGRAMS;
+use forebay_lab::programs::hints::PROGRAMS;
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::{Host, Lab, PortKind, wait};
 use serde_json::Value;

@@ -8,13 +8,13 @@ use forebay_control::hints::{HintsShow, HintsState};
 use forebay_control::port::PortState;
 use forebay_control::stats::{LatencyShow, WorkersShow};
 use forebay_lab::dut::{Client, ForebayOptions};
-use forebay_lab::experiment::hints::{PROGRAMS, Seen, Watch};
 use forebay_lab::frame::{Frame, TPID_C};
 use forebay_lab::measure::flood::small_frame;
 use forebay_lab::measure::source::Source;
 use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::hints::HintsProgram;
+use forebay_lab::programs::hints::{HintsProgram, PROGRAMS};
 use forebay_lab::programs::ping::Ping;
+use forebay_lab::programs::watch::{self, Seen, Watch};
 use forebay_lab::tagged::Tagged;
 use forebay_lab::{Host, Lab, PortKind, wait};
 
@@ -409,7 +409,7 @@ fn limits() -> Outcome {
     });
     sending?;
     let bytes = std::fs::read(&file)?;
-    let packets = forebay_lab::experiment::hints::count_packets(&bytes[..])?;
+    let packets = watch::count_packets(&bytes[..])?;
     assert_eq!(packets, 3);
     Ok(())
 }

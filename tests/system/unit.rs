@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_lab::experiment::hints::PROGRAMS;
+use forebay_lab::programs::hints::PROGRAMS;
 use forebay_lab::programs::ping::Ping;
 use forebay_lab::systemd::Systemd;
 use forebay_lab::{Host, Lab, PortKind, wait};

@@ -36,7 +36,7 @@ pub mod packet_io;
 pub mod programs;
 pub mod pump;
 pub mod standstill;
-mod sys;
+pub mod sys;
 pub mod systemd;
 pub mod tagged;
 pub mod wait;

@@ -1,8 +1,6 @@
 //! Hints under load: ports with different layouts, one of which changes its layout many times a second, and each
 //! packet's hash, as the switch read it, held against the packet.
 
-mod watch;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,10 +16,9 @@ use crate::measure::paced;
 use crate::measure::sink::Sink;
 use crate::measure::source::Source;
 use crate::packet_io::FrameSocket;
-use crate::programs::hints::HintsProgram;
+use crate::programs::hints::{HintsProgram, PROGRAMS};
+use crate::programs::watch::{Seen, Watch};
 use crate::{LabError, Result, wait};
-
-pub use watch::{Seen, Watch, count_packets};
 
 /// Senders: two with a layout each, and one that changes between two more.
 const SENDERS: usize = 3;
@@ -39,38 +36,6 @@ const ONE_LAYOUT: &str = "full speed, one layout a port";
 const ONE_CHANGES: &str = "full speed, one port changes";
 /// For captures to end by themselves.
 const MARGIN: Duration = Duration::from_secs(1);
-
-/// Layouts of other order, other members, other offsets.
-pub const PROGRAMS: [HintsProgram<'static>; 4] = [
-    HintsProgram {
-        name: "plain",
-        members: "FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
-        more: "",
-        present: "",
-        seed: 1,
-    },
-    HintsProgram {
-        name: "large",
-        members: "__u64 mine; FOREBAY_FLOW_MARK; FOREBAY_RX_TIMESTAMP; __u8 more[12]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
-        more: "hints->mine = ~hash; hints->flow_mark = hash + 1; hints->rx_timestamp = 1;",
-        present: " | FOREBAY_HAS_FLOW_MARK | FOREBAY_HAS_RX_TIMESTAMP",
-        seed: 2,
-    },
-    HintsProgram {
-        name: "front",
-        members: "FOREBAY_RX_HASH; __u32 mine[3]; FOREBAY_HINTS_END;",
-        more: "hints->mine[0] = hints->mine[1] = hints->mine[2] = ~hash;",
-        present: "",
-        seed: 3,
-    },
-    HintsProgram {
-        name: "nested",
-        members: "__u32 mine; union { struct { __u16 a, b; }; __u32 c; }; struct { FOREBAY_RX_HASH; }; FOREBAY_RX_PORT; FOREBAY_HINTS_END;",
-        more: "hints->mine = hints->c = ~hash; hints->rx_port = hash;",
-        present: " | FOREBAY_HAS_RX_PORT",
-        seed: 4,
-    },
-];
 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]

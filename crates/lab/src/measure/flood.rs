@@ -98,7 +98,10 @@ pub fn small_frame(from: &Host, to: &Host) -> Vec<u8> {
 }
 
 /// Lets the switch know where a host is, although a sink takes its packets.
-pub(crate) fn teach(host: &Host) -> Result<()> {
+///
+/// # Errors
+/// When the frame can't be sent.
+pub fn teach(host: &Host) -> Result<()> {
     FrameSocket::open(host)?.send(&Frame::marked(host.mac(), BROADCAST, 1).build())
 }
 

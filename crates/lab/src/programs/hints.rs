@@ -28,6 +28,38 @@ pub struct HintsProgram<'a> {
     pub seed: u32,
 }
 
+/// Layouts of other order, other members, other offsets.
+pub const PROGRAMS: [HintsProgram<'static>; 4] = [
+    HintsProgram {
+        name: "plain",
+        members: "FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
+        more: "",
+        present: "",
+        seed: 1,
+    },
+    HintsProgram {
+        name: "large",
+        members: "__u64 mine; FOREBAY_FLOW_MARK; FOREBAY_RX_TIMESTAMP; __u8 more[12]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
+        more: "hints->mine = ~hash; hints->flow_mark = hash + 1; hints->rx_timestamp = 1;",
+        present: " | FOREBAY_HAS_FLOW_MARK | FOREBAY_HAS_RX_TIMESTAMP",
+        seed: 2,
+    },
+    HintsProgram {
+        name: "front",
+        members: "FOREBAY_RX_HASH; __u32 mine[3]; FOREBAY_HINTS_END;",
+        more: "hints->mine[0] = hints->mine[1] = hints->mine[2] = ~hash;",
+        present: "",
+        seed: 3,
+    },
+    HintsProgram {
+        name: "nested",
+        members: "__u32 mine; union { struct { __u16 a, b; }; __u32 c; }; struct { FOREBAY_RX_HASH; }; FOREBAY_RX_PORT; FOREBAY_HINTS_END;",
+        more: "hints->mine = hints->c = ~hash; hints->rx_port = hash;",
+        present: " | FOREBAY_HAS_RX_PORT",
+        seed: 4,
+    },
+];
+
 impl HintsProgram<'_> {
     /// Compiles it; the object file.
     ///

@@ -7,5 +7,6 @@ pub mod load;
 pub mod ping;
 pub mod router;
 pub mod udp;
+pub mod watch;
 pub mod web;
 pub mod wrk;

@@ -7,12 +7,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::packet_socket::{CONTROL_BYTES, PacketSocket, Tag, tag_of};
 
 /// Frames of one system call.
-pub(crate) const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 /// Room for each received frame; what is longer is cut.
 const FRAME_BYTES: usize = 2048;
 
 /// Sends these frames, at most [`BATCH`]; how many the kernel took.
-pub(crate) fn send(socket: &PacketSocket, frames: &[Vec<u8>]) -> io::Result<usize> {
+///
+/// # Errors
+/// When the kernel did not even take the first.
+pub fn send(socket: &PacketSocket, frames: &[Vec<u8>]) -> io::Result<usize> {
     let count = frames.len().min(BATCH);
     let mut parts: Vec<libc::iovec> = frames[..count]
         .iter()
@@ -36,21 +39,30 @@ fn message_of(part: &mut libc::iovec) -> libc::mmsghdr {
 
 /// Buffers for what is received by one system call.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub struct Batch {
     frames: Vec<u8>,
     controls: Vec<u64>,
     arrived: Vec<(usize, Option<Tag>)>,
 }
 
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch::new()
+    }
+}
+
 impl Batch {
     /// An empty batch.
-    pub(crate) fn new() -> Batch {
+    pub fn new() -> Batch {
         let (frames, controls) = (vec![0; BATCH * FRAME_BYTES], vec![0; BATCH * CONTROL_BYTES / 8]);
         Batch { frames, controls, arrived: Vec::new() }
     }
 
     /// Takes what is there without waiting; how many frames that were, 0 when none.
-    pub(crate) fn receive(&mut self, socket: &PacketSocket) -> io::Result<usize> {
+    ///
+    /// # Errors
+    /// When the netdev is down or gone.
+    pub fn receive(&mut self, socket: &PacketSocket) -> io::Result<usize> {
         self.arrived.clear();
         let mut parts: Vec<libc::iovec> = self
             .frames
@@ -82,7 +94,7 @@ impl Batch {
     }
 
     /// What the last call received: the frames, and the tags that the kernel took out of them.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = (&[u8], Option<Tag>)> {
+    pub fn frames(&self) -> impl Iterator<Item = (&[u8], Option<Tag>)> {
         let rooms = self.frames.chunks_exact(FRAME_BYTES);
         rooms.zip(&self.arrived).map(|(room, (length, tag))| (&room[..*length], *tag))
     }

@@ -6,7 +6,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 /// A tag the kernel took out of a packet: protocol identifier and tag control information.
-pub(crate) type Tag = (u16, u16);
+pub type Tag = (u16, u16);
 
 /// Room for one PACKET_AUXDATA control message, with slack for its header and alignment.
 pub(super) const CONTROL_BYTES: usize = 128;
@@ -15,13 +15,16 @@ const RECEIVE_BUFFER_BYTES: libc::c_int = 16 << 20;
 
 /// The socket. It sees packets that arrive on its netdev, not those that leave.
 #[derive(Debug)]
-pub(crate) struct PacketSocket {
+pub struct PacketSocket {
     file: File,
 }
 
 impl PacketSocket {
     /// Opens the socket in the calling thread's network namespace.
-    pub(crate) fn open(ifindex: u32) -> io::Result<PacketSocket> {
+    ///
+    /// # Errors
+    /// Without CAP_NET_RAW, or when there is no such netdev.
+    pub fn open(ifindex: u32) -> io::Result<PacketSocket> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket() takes no pointers. Protocol 0: nothing is received until bind() names one.
         let descriptor = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -38,7 +41,10 @@ impl PacketSocket {
     }
 
     /// As [`PacketSocket::open`], but each packet that is sent begins with a virtio-net header of ten bytes.
-    pub(crate) fn open_with_virtio_headers(ifindex: u32) -> io::Result<PacketSocket> {
+    ///
+    /// # Errors
+    /// As [`PacketSocket::open`].
+    pub fn open_with_virtio_headers(ifindex: u32) -> io::Result<PacketSocket> {
         let socket = PacketSocket::open(ifindex)?;
         socket.set_option(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         Ok(socket)
@@ -66,12 +72,18 @@ impl PacketSocket {
     }
 
     /// Sends one frame; the kernel refuses fewer than 14 bytes and more than the MTU allows.
-    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses the frame, or has no room for it now.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }
 
     /// Receives one frame into `buffer` without waiting: its length, and its tag if the kernel took one out.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Tag>)> {
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is none.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Tag>)> {
         let mut control = [0u64; CONTROL_BYTES / 8];
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: all-zero bytes are a valid msghdr: null pointers with length 0.
