@@ -1,7 +1,7 @@
 #!/bin/bash
 # bpf-object.sh check|update: the BPF objects that are committed for machines without clang agree with their source.
 #
-# Compiled here as by the build scripts (crates/kernel/build.rs, crates/lab/build.rs), but without debug information and
+# Compiled here as by the build scripts (crates/kernel/build.rs, crates/testbed/build.rs), but without debug information and
 # without the folder's name, so that the bytes depend on source and compiler alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,7 @@ mkdir "$work/include"
 ln -s "$libbpf_sys/libbpf/src" "$work/include/bpf"
 
 failed=
-for object in bpf/forebay.bpf.o crates/lab/bpf/traffic.bpf.o; do
+for object in bpf/forebay.bpf.o crates/testbed/bpf/traffic.bpf.o; do
     fresh=$work/$(basename "$object")
     (cd "$(dirname "$object")" &&
         "$clang" -O2 -g -Wall -Werror -target bpf -mcpu=v3 -fdebug-compilation-dir=. \

@@ -1,7 +1,7 @@
 //! What may depend on what: crates on crates, code on unsafe code, the product on licences.
 //!
 //! ```text
-//!   PURE  ←  mechanism  ←  switch  ←  forebay        lab and tests use any of them, and nothing uses them
+//!   PURE  ←  mechanism  ←  switch  ←  forebay        testbed  ←  lab, tests
 //! ```
 //! Read from `cargo metadata`, so that a new crate has to be given its place here.
 
@@ -17,10 +17,11 @@ enum Layer {
     Mechanism,
     Switch,
     Program,
+    Testbed,
     Tool,
 }
 
-const LAYERS: [(&str, Layer); 12] = [
+const LAYERS: [(&str, Layer); 13] = [
     ("forebay-policy", Layer::Pure),
     ("forebay-hints", Layer::Pure),
     ("forebay-wire", Layer::Pure),
@@ -31,6 +32,7 @@ const LAYERS: [(&str, Layer); 12] = [
     ("forebay-kernel", Layer::Mechanism),
     ("forebay-switch", Layer::Switch),
     ("forebay", Layer::Program),
+    ("forebay-testbed", Layer::Testbed),
     ("forebay-lab", Layer::Tool),
     ("forebay-tests", Layer::Tool),
 ];
@@ -43,7 +45,7 @@ const IMPURE: [&str; 7] = ["libc", "libbpf-rs", "libbpf-sys", "nix", "rustix", "
 
 /// Crates whose purpose needs unsafe code, and the tool that confines it to one module by `#![deny(unsafe_code)]`.
 const MAY_BE_UNSAFE: [&str; 3] = ["forebay-pool", "forebay-xsk", "forebay-kernel"];
-const DENIES_UNSAFE: &str = "forebay-lab";
+const DENIES_UNSAFE: &str = "forebay-testbed";
 
 fn layer(name: &str) -> Option<Layer> {
     LAYERS.iter().find(|(known, _)| *known == name).map(|(_, layer)| *layer)
@@ -58,11 +60,14 @@ enum Purpose {
 
 use Purpose::{Product, Tests};
 
-/// Whether `from` may depend on `to`, both ours. Tests and benchmarks may look to the side, but not up.
+/// Whether `from` may depend on `to`, both ours. Tests and benchmarks may look to the side, but not up. The
+/// testbed knows the program from outside, by the types of its API; nothing uses the tools.
 fn is_allowed(from: &str, to: &str, purpose: Purpose) -> bool {
     let (Some(from_layer), Some(to_layer)) = (layer(from), layer(to)) else { return false };
     match to_layer {
-        Layer::Program | Layer::Tool => from_layer == Layer::Tool,
+        Layer::Tool => false,
+        Layer::Program | Layer::Testbed => from_layer == Layer::Tool,
+        _ if from_layer == Layer::Testbed => to_layer == Layer::Pure,
         _ if (from, to) == NEIGHBOURS => true,
         _ if purpose == Tests => to_layer <= from_layer,
         Layer::Pure => true,
@@ -135,14 +140,18 @@ fn a_forbidden_edge_is_recognised() {
         ("forebay-kernel", "forebay-pool"),
         ("forebay-kernel", "forebay-switch"),
         ("forebay-switch", "forebay"),
-        ("forebay", "forebay-lab"),
+        ("forebay", "forebay-testbed"),
+        ("forebay-testbed", "forebay-switch"),
+        ("forebay-testbed", "forebay-lab"),
+        ("forebay-tests", "forebay-lab"),
         ("forebay-switch", "forebay-tests"),
         ("forebay-switch", "forebay-unheard-of"),
     ] {
         assert!(!is_allowed(from, to, Product), "{from} -> {to}");
     }
     assert!(!is_allowed("forebay-xsk", "forebay-switch", Tests));
-    assert!(!is_allowed("forebay-switch", "forebay-lab", Tests));
+    assert!(!is_allowed("forebay-switch", "forebay-testbed", Tests));
+    assert!(!is_allowed("forebay-testbed", "forebay-kernel", Tests));
 }
 
 #[test]
@@ -150,7 +159,10 @@ fn an_allowed_edge_is_recognised() {
     for (from, to) in [
         ("forebay-xsk", "forebay-pool"),
         ("forebay-kernel", "forebay-control"),
-        ("forebay-tests", "forebay-lab"),
+        ("forebay-testbed", "forebay-control"),
+        ("forebay-lab", "forebay-testbed"),
+        ("forebay-lab", "forebay-kernel"),
+        ("forebay-tests", "forebay-testbed"),
     ] {
         assert!(is_allowed(from, to, Product), "{from} -> {to}");
     }
@@ -190,8 +202,8 @@ fn is_shipped(target: &Value) -> bool {
 }
 
 #[test]
-fn the_lab_keeps_its_unsafe_code_in_one_module() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/lab/src");
+fn the_testbed_keeps_its_unsafe_code_in_one_module() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/testbed/src");
     let mut allowing = Vec::new();
     for file in rust_files(&sources) {
         let source = std::fs::read_to_string(&file).expect("the file was just listed");

@@ -6,10 +6,10 @@ use std::thread::LocalKey;
 
 use forebay_control::port::PortSpec;
 use forebay_control::vlan::VlanMode;
-use forebay_lab::dut::counters::{Moved, Reading};
-use forebay_lab::dut::{self, Bridge, Client, Dut, Forebay, ForebayOptions};
-pub use forebay_lab::standstill::while_stopped;
-use forebay_lab::{Host, Lab, PortKind, Result};
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::dut::{self, Bridge, Client, Dut, Forebay, ForebayOptions};
+pub use forebay_testbed::standstill::while_stopped;
+use forebay_testbed::{Host, Lab, PortKind, Result};
 
 use crate::harness::{Subject, ensure_program};
 

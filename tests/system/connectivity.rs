@@ -1,10 +1,10 @@
 //! Ordinary programs between ordinary hosts, with the network settings the kernel gave them.
 
-use forebay_lab::capture::{Capture, ChecksumReport, report};
-use forebay_lab::programs::iperf::{Iperf, IperfServer};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::programs::{udp, web};
-use forebay_lab::{Host, Lab, Result};
+use forebay_testbed::capture::{Capture, ChecksumReport, report};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::programs::{udp, web};
+use forebay_testbed::{Host, Lab, Result};
 
 use crate::bed::{Bed, CONGESTION};
 use crate::harness::{Outcome, Subject, Suite};

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_lab::command::{self, Finished};
-use forebay_lab::dut::{Dut, Forebay, ForebayOptions, forebay};
-use forebay_lab::measure::sink::Sink;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Lab, PortKind, wait};
+use forebay_testbed::command::{self, Finished};
+use forebay_testbed::dut::{Dut, Forebay, ForebayOptions, forebay};
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Lab, PortKind, wait};
 
 use crate::bed::Bed;
 use crate::connectivity::ping_all;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use forebay_control::MacAddr;
 use forebay_control::fdb::{FdbEntry, FdbKind};
-use forebay_lab::dut::Client;
-use forebay_lab::frame::{BROADCAST, Frame, mark_of};
-use forebay_lab::{Result, wait};
+use forebay_testbed::dut::Client;
+use forebay_testbed::frame::{BROADCAST, Frame, mark_of};
+use forebay_testbed::{Result, wait};
 
 use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite};

@@ -18,9 +18,9 @@ use std::time::Duration;
 use forebay_control::MacAddr;
 use forebay_control::flow::{FlowEntry, FlowList, FlowRuns};
 use forebay_control::id::Vid;
-use forebay_lab::dut::Client;
-use forebay_lab::frame::{BROADCAST, Frame, TPID_C, tags_of};
-use forebay_lab::{Host, PortKind, Result, wait};
+use forebay_testbed::dut::Client;
+use forebay_testbed::frame::{BROADCAST, Frame, TPID_C, tags_of};
+use forebay_testbed::{Host, PortKind, Result, wait};
 
 use crate::bed::{Bed, with_offload};
 use crate::harness::{Subject, Suite};

@@ -7,11 +7,11 @@ mod stations;
 use std::time::Duration;
 
 use forebay_control::hints::{HintsShow, HintsState};
-use forebay_lab::bpffs::BpfFs;
-use forebay_lab::dut::{Client, Forebay, ForebayOptions};
-use forebay_lab::programs::hints::PROGRAMS;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, Lab, PortKind, wait};
+use forebay_testbed::bpffs::BpfFs;
+use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
+use forebay_testbed::programs::hints::PROGRAMS;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, Lab, PortKind, wait};
 use serde_json::Value;
 
 use crate::bed::{Bed, take_frames};
@@ -234,7 +234,7 @@ fn other_format(subject: Subject) -> Outcome {
 fn bump(format: &std::path::Path) -> Outcome {
     let mut show = std::process::Command::new("bpftool");
     show.args(["-j", "map", "lookup", "pinned"]).arg(format).args(["key", "0", "0", "0", "0"]);
-    let shown = forebay_lab::command::run_ok(show)?.stdout;
+    let shown = forebay_testbed::command::run_ok(show)?.stdout;
     let shown: Value = serde_json::from_str(&shown)?;
     let mut bytes: Vec<String> = shown["value"]
         .as_array()
@@ -249,7 +249,7 @@ fn bump(format: &std::path::Path) -> Outcome {
         .arg(format)
         .args(["key", "0", "0", "0", "0", "value"])
         .args(&bytes);
-    forebay_lab::command::run_ok(update)?;
+    forebay_testbed::command::run_ok(update)?;
     Ok(())
 }
 

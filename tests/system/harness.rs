@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use forebay_lab::dut::forebay::BINARY_VARIABLE;
-use forebay_lab::{PortKind, clean};
+use forebay_testbed::dut::forebay::BINARY_VARIABLE;
+use forebay_testbed::{PortKind, clean};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// What a scenario ends with.

@@ -7,16 +7,16 @@ use std::time::Duration;
 use forebay_control::hints::{HintsShow, HintsState};
 use forebay_control::port::PortState;
 use forebay_control::stats::{LatencyShow, WorkersShow};
-use forebay_lab::dut::{Client, ForebayOptions};
-use forebay_lab::frame::{Frame, TPID_C};
-use forebay_lab::measure::flood::small_frame;
-use forebay_lab::measure::source::Source;
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::hints::{HintsProgram, PROGRAMS};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::programs::watch::{self, Seen, Watch};
-use forebay_lab::tagged::Tagged;
-use forebay_lab::{Host, Lab, PortKind, wait};
+use forebay_testbed::dut::{Client, ForebayOptions};
+use forebay_testbed::frame::{Frame, TPID_C};
+use forebay_testbed::measure::flood::small_frame;
+use forebay_testbed::measure::source::Source;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::hints::{HintsProgram, PROGRAMS};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::programs::watch::{self, Seen, Watch};
+use forebay_testbed::tagged::Tagged;
+use forebay_testbed::{Host, Lab, PortKind, wait};
 
 use crate::bed::{Bed, with_hints};
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
@@ -313,7 +313,7 @@ fn modes() -> Outcome {
             let client = client.clone();
             let (seen, counted) = bed.watch(|_| {
                 seen(&client, "h1", &[PROGRAMS[1].seed], || send_flows(&hosts[0], &hosts[1]))
-                    .map_err(|error| forebay_lab::LabError::output("a capture", error.to_string()))
+                    .map_err(|error| forebay_testbed::LabError::output("a capture", error.to_string()))
             })?;
             (seen, counted)
         };

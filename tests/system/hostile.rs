@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use forebay_control::counters::BadFrames;
-use forebay_lab::frame::{BROADCAST, Frame, TPID_C, TPID_S, mark_of};
-use forebay_lab::measure::flood::small_frame;
-use forebay_lab::measure::sink::Sink;
-use forebay_lab::measure::source::Source;
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, PortKind, Result};
+use forebay_testbed::frame::{BROADCAST, Frame, TPID_C, TPID_S, mark_of};
+use forebay_testbed::measure::flood::small_frame;
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::measure::source::Source;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, PortKind, Result};
 
 use crate::bed::{Bed, Oracle, with_offload};
 use crate::harness::{Outcome, Subject, Suite};

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use forebay_control::fdb::FdbEntry;
 use forebay_control::port::{Attach, PortShow, PortSpec, PortState};
-use forebay_lab::dut::Client;
-use forebay_lab::frame::{BROADCAST, Frame};
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, Netns, PortKind, Result, wait};
+use forebay_testbed::dut::Client;
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, Netns, PortKind, Result, wait};
 use nix::sys::signal::Signal;
 
 use crate::bed::{Bed, with_offload};
@@ -105,7 +105,7 @@ fn while_pinging<T: Send>(from: &Host, to: &Host, act: impl FnOnce() -> Result<T
                 worst = worst.max(outage);
                 println!("{report:?}, longest outage {outage}");
                 if *done.lock().expect("nobody panics with it") {
-                    return Ok::<_, forebay_lab::LabError>(worst);
+                    return Ok::<_, forebay_testbed::LabError>(worst);
                 }
             }
         });

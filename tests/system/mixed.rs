@@ -1,6 +1,6 @@
 //! Ports of different kinds with each other.
 
-use forebay_lab::PortKind;
+use forebay_testbed::PortKind;
 
 use crate::bed::Bed;
 use crate::connectivity::{check_stream, ping_all};

@@ -6,11 +6,11 @@ use std::time::Duration;
 use forebay_control::eswitch::EswitchSetReply;
 use forebay_control::port::{Attach, PortSpec};
 use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
-use forebay_lab::dut::Client;
-use forebay_lab::frame::{BROADCAST, Frame};
-use forebay_lab::programs::iperf::{Iperf, IperfServer};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, LabError, PortKind, Result, dut, wait};
+use forebay_testbed::dut::Client;
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, LabError, PortKind, Result, dut, wait};
 
 use crate::bed::{Bed, CONGESTION, while_stopped};
 use crate::connectivity::ping_all;

@@ -1,7 +1,7 @@
 //! Packets of every size a link may carry.
 
-use forebay_lab::programs::iperf::{Iperf, IperfServer};
-use forebay_lab::programs::ping::Ping;
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
 
 use crate::bed::{Bed, CONGESTION};
 use crate::harness::{Outcome, Subject, Suite};

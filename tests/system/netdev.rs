@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_control::port::PortState;
-use forebay_lab::dut::{self, Client, Dut, ForebayOptions};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::programs::udp::{Stream, StreamReport};
-use forebay_lab::{Host, Lab, PortKind, Result, command, wait};
+use forebay_testbed::dut::{self, Client, Dut, ForebayOptions};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::programs::udp::{Stream, StreamReport};
+use forebay_testbed::{Host, Lab, PortKind, Result, command, wait};
 
 use crate::bed::{Bed, while_stopped};
 use crate::connectivity::ping_all;

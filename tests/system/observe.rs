@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use forebay_control::occupancy::Occupancy;
 use forebay_control::stats::{WorkerStats, WorkersShow};
-use forebay_lab::PortKind;
-use forebay_lab::dut::Client;
-use forebay_lab::programs::ping::Ping;
+use forebay_testbed::PortKind;
+use forebay_testbed::dut::Client;
+use forebay_testbed::programs::ping::Ping;
 
 use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite};
@@ -152,7 +152,7 @@ fn scrapes() -> Outcome {
         let scrapers: Vec<_> = (0..SCRAPERS).map(|_| scope.spawn(some_scrapes)).collect();
         let answered = answers();
         let scraped = scrapers.into_iter().map(|scraper| scraper.join().expect("a scraper does not panic"));
-        (scraped.sum::<forebay_lab::Result<usize>>(), answered)
+        (scraped.sum::<forebay_testbed::Result<usize>>(), answered)
     });
     assert_eq!(answered, REQUESTS, "while others scrape");
     assert_eq!(scraped?, SCRAPERS * EACH);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use forebay_lab::frame::{BROADCAST, Frame};
-use forebay_lab::gso::GsoFlood;
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{PortKind, wait};
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::gso::GsoFlood;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{PortKind, wait};
 
 use crate::bed::{Bed, CONGESTION};
 use crate::harness::{Outcome, Subject, Suite};

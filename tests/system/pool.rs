@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use forebay_control::pool::PoolThreshold;
 use forebay_control::rxq::{RxqLane, RxqShow};
-use forebay_lab::frame::{BROADCAST, Frame};
-use forebay_lab::measure::sink::Sink;
-use forebay_lab::measure::source::Source;
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::iperf::{Iperf, IperfServer};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, Lab, PortKind, Result, wait};
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::measure::source::Source;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, Lab, PortKind, Result, wait};
 
 use crate::bed::{Bed, CONGESTION, Oracle, while_stopped};
 use crate::harness::{Outcome, Subject, Suite};

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec, PortState};
-use forebay_lab::bpffs::BpfFs;
-use forebay_lab::dut::{Forebay, ForebayOptions};
-use forebay_lab::frame::{Frame, mark_of};
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::systemd::Systemd;
-use forebay_lab::{Lab, PortKind, Result, wait};
+use forebay_testbed::bpffs::BpfFs;
+use forebay_testbed::dut::{Forebay, ForebayOptions};
+use forebay_testbed::frame::{Frame, mark_of};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::systemd::Systemd;
+use forebay_testbed::{Lab, PortKind, Result, wait};
 
 use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite, ensure_program};

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use forebay_lab::programs::{dhcp, router, udp};
+use forebay_testbed::programs::{dhcp, router, udp};
 
 use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay_lab::frame::{self, BROADCAST, Frame, TPID_C, TPID_S};
-use forebay_lab::{Host, Lab, Result};
+use forebay_testbed::frame::{self, BROADCAST, Frame, TPID_C, TPID_S};
+use forebay_testbed::{Host, Lab, Result};
 
 use crate::bed::{Bed, Oracle, while_stopped};
 use crate::harness::{Outcome, Subject, Suite};

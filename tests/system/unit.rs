@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use forebay_lab::programs::hints::PROGRAMS;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::systemd::Systemd;
-use forebay_lab::{Host, Lab, PortKind, wait};
+use forebay_testbed::programs::hints::PROGRAMS;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::systemd::Systemd;
+use forebay_testbed::{Host, Lab, PortKind, wait};
 
 use crate::bed::take_frames;
 use crate::faults::traces;

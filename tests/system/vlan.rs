@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use forebay_lab::frame::{BROADCAST, Frame, TPID_C, TPID_S, tags_of};
-use forebay_lab::programs::iperf::{Iperf, IperfServer};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::tagged::Tagged;
-use forebay_lab::{Host, PortKind, Result, wait};
+use forebay_testbed::frame::{BROADCAST, Frame, TPID_C, TPID_S, tags_of};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::tagged::Tagged;
+use forebay_testbed::{Host, PortKind, Result, wait};
 
 use crate::bed::{Bed, CONGESTION, with_offload};
 use crate::harness::{Outcome, Subject, Suite};
@@ -76,7 +76,7 @@ const STATIONS: [[u8; 6]; 4] =
 /// Host 0 on a trunk of 10 and 20 with native 1; hosts 1, 2 and 3 on access ports of 10, 20 and 1.
 fn trunk_bed(subject: Subject) -> Result<(Bed, Vec<Host>, Wire)> {
     let mut bed =
-        Bed::new(subject).map_err(|error| forebay_lab::LabError::output("the bed", error.to_string()))?;
+        Bed::new(subject).map_err(|error| forebay_testbed::LabError::output("the bed", error.to_string()))?;
     let hosts = bed.lab.hosts(4, subject.kind())?;
     for (host, vlan) in hosts.iter().zip(["trunk:10,20,native:1", "access:10", "access:20", "access:1"]) {
         bed.attach_vlan(host, vlan)?;

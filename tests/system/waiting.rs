@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use forebay_control::port::PortState;
-use forebay_lab::bpffs::BpfFs;
-use forebay_lab::dut::{self, Client, Forebay, ForebayOptions};
-use forebay_lab::measure::sink::Sink;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Host, Lab, wait};
+use forebay_testbed::bpffs::BpfFs;
+use forebay_testbed::dut::{self, Client, Forebay, ForebayOptions};
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, Lab, wait};
 
 use crate::bed::Bed;
 use crate::connectivity::ping_all;
@@ -131,7 +131,7 @@ fn thousand_absent() -> Outcome {
     let config: String = (1..=ABSENT).map(port).collect();
     let mut bed = Bed::of(lab, ForebayOptions::with_config(config))?;
     let client = bed.client();
-    let count = |wanted| -> forebay_lab::Result<usize> {
+    let count = |wanted| -> forebay_testbed::Result<usize> {
         Ok(client.ports()?.iter().filter(|port| port.state == wanted).count())
     };
     assert_eq!(count(PortState::NetdevMissing)?, ABSENT);

@@ -3,8 +3,8 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use forebay_lab::dut::ForebayOptions;
-use forebay_lab::{Lab, PortKind, wait};
+use forebay_testbed::dut::ForebayOptions;
+use forebay_testbed::{Lab, PortKind, wait};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;

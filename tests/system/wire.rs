@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use forebay_lab::dut::counters::Reading;
-use forebay_lab::frame::{self, Frame};
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::{Host, Result};
+use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::frame::{self, Frame};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::{Host, Result};
 
 use crate::bed::{Bed, Oracle};
 

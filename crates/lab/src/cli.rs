@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use forebay_lab::bench;
 use forebay_lab::experiment::{
     adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, thousand, threshold,
 };
-use forebay_lab::{Result, bench, clean};
+use forebay_testbed::{Result, clean};
 
 use crate::interrupt::Interrupt;
 use crate::{demo, estimate, interrupt, soak};

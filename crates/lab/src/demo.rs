@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_lab::Result;
+use forebay_testbed::Result;
 
 use crate::interrupt::Interrupt;
 use stage::Stage;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use clap::Args;
 use forebay_control::memory::Estimate;
 use forebay_control::port::{Attach, PortSpec};
-use forebay_lab::dut::{Client, Dut as _, Forebay, ForebayOptions};
-use forebay_lab::measure::memory;
-use forebay_lab::{Lab, Result, wait};
+use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::measure::memory;
+use forebay_testbed::{Lab, Result, wait};
 
 /// How long memory may take to stand still, how long it must, and what still counts as standing.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);

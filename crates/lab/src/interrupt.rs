@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_lab::{LabError, Result, clean};
+use forebay_testbed::{LabError, Result, clean};
 
 /// What a program returns that ended by SIGINT, as shells have it.
 pub(crate) const EXIT_STATUS: u8 = 130;

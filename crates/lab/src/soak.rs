@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use forebay_lab::Result;
+use forebay_testbed::Result;
 
 use crate::interrupt::{EXIT_STATUS, Interrupt};
 use checkpoint::Inspector;

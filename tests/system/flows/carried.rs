@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use forebay_control::flow::{FlowRuns, TagAction};
 use forebay_control::stats::WorkersShow;
-use forebay_lab::frame::{Frame, TPID_C};
-use forebay_lab::programs::watch::Watch;
-use forebay_lab::wait;
+use forebay_testbed::frame::{Frame, TPID_C};
+use forebay_testbed::programs::watch::Watch;
+use forebay_testbed::wait;
 
 use super::{Scene, flow_list, flow_of, port_name, station, tell};
 use crate::harness::{Outcome, Subject, Suite};

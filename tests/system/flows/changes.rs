@@ -1,9 +1,9 @@
 //! What changes is obeyed by the next frame, whatever flows there are.
 
 use forebay_control::MacAddr;
-use forebay_lab::dut::Dut;
-use forebay_lab::frame::TPID_C;
-use forebay_lab::{Result, frame, wait};
+use forebay_testbed::dut::Dut;
+use forebay_testbed::frame::TPID_C;
+use forebay_testbed::{Result, frame, wait};
 
 use super::{INSTALL_LIMIT, Scene, flow_list, port_name, shout, station, tell};
 use crate::harness::{Outcome, Subject, Suite};

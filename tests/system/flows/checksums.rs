@@ -2,10 +2,10 @@
 //! it so.
 
 use forebay_control::flow::{FlowEntry, FlowRuns};
-use forebay_lab::capture::{Capture, report};
-use forebay_lab::dut::Client;
-use forebay_lab::programs::{ping::Ping, udp};
-use forebay_lab::{Host, PortKind, Result, wait};
+use forebay_testbed::capture::{Capture, report};
+use forebay_testbed::dut::Client;
+use forebay_testbed::programs::{ping::Ping, udp};
+use forebay_testbed::{Host, PortKind, Result, wait};
 
 use super::{INSTALL_LIMIT, flow_list};
 use crate::bed::{Bed, CONGESTION, with_offload};

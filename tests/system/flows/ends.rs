@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_control::port::PortState;
-use forebay_lab::dut::{Forebay, ForebayOptions};
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::{Result, wait};
+use forebay_testbed::dut::{Forebay, ForebayOptions};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::{Result, wait};
 
 use super::{Scene, flow_list, tell};
 use crate::bed::take_frames;

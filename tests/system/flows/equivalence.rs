@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use forebay_lab::Result;
-use forebay_lab::dut::counters::{Moved, Reading};
-use forebay_lab::frame::{self, BROADCAST, Frame, TPID_C, TPID_S};
+use forebay_testbed::Result;
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::frame::{self, BROADCAST, Frame, TPID_C, TPID_S};
 
 use super::{Scene, port_name, station};
 use crate::harness::{Outcome, Subject, Suite};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use forebay_control::MacAddr;
 use forebay_control::fdb::FdbEntry;
 use forebay_control::flow::{FlowEntry, FlowRuns, FlowTable};
-use forebay_lab::frame::{self, TPID_C, TPID_S};
-use forebay_lab::{Result, wait};
+use forebay_testbed::frame::{self, TPID_C, TPID_S};
+use forebay_testbed::{Result, wait};
 use nix::sys::signal::Signal;
 
 use super::{Scene, flow_list, is_followed, port_name, station, tell};

@@ -1,10 +1,10 @@
 //! A rule that marks packets: the output's queueing discipline tells them by it, whichever way they went.
 
 use forebay_control::flow::FlowRuns;
-use forebay_lab::PortKind;
-use forebay_lab::Result;
-use forebay_lab::frame::Frame;
-use forebay_lab::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::PortKind;
+use forebay_testbed::Result;
+use forebay_testbed::frame::Frame;
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 
 use super::{INSTALL_LIMIT, Scene, flow_list, station, tell};
 use crate::bed::{Bed, with_offload};
@@ -83,7 +83,7 @@ fn told(subject: Subject) -> Outcome {
     client.ok(&["eswitch", "set", "offload", "on"])?;
     if subject.kind() == PortKind::VethXdp {
         scene.wire.pass(&mut scene.bed, 0, tell(0, 1), &[1])?;
-        let reason = forebay_lab::wait::until_some("the flow to be told", INSTALL_LIMIT, || {
+        let reason = forebay_testbed::wait::until_some("the flow to be told", INSTALL_LIMIT, || {
             let flows = flow_list(&client).ok()?.flows;
             flows.into_iter().find(|flow| flow.runs == FlowRuns::User && flow.rule == Some(1))?.reason
         })?;

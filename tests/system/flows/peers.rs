@@ -1,10 +1,10 @@
 //! Packets for a container's own address skip the switch's end of its veth, as long as nobody there has a say.
 
 use forebay_control::flow::FlowEntry;
-use forebay_lab::frame::{BROADCAST, Frame};
-use forebay_lab::measure::sink::Sink;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{PortKind, Result, wait};
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{PortKind, Result, wait};
 
 use super::{INSTALL_LIMIT, Scene, flow_list, shout, tell};
 use crate::bed::{Bed, with_offload};
@@ -141,7 +141,7 @@ fn classifier(scene: &mut Scene) -> Result<&'static [&'static str]> {
     let arrives_there = wait::until("frames to go where the filter sends them", INSTALL_LIMIT, || {
         let mark = scene.wire.mark();
         scene.wire.socket(0).send(&shape(mark).build()).expect("a frame can be sent");
-        let is_it = |bytes: &[u8]| forebay_lab::frame::mark_of(bytes) == Some(mark);
+        let is_it = |bytes: &[u8]| forebay_testbed::frame::mark_of(bytes) == Some(mark);
         let found = scene.wire.socket(2).collect(1, std::time::Duration::from_millis(200), is_it);
         !found.expect("the socket works").is_empty()
     });

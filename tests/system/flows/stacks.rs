@@ -7,10 +7,10 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use forebay_lab::frame::{self, Frame, TPID_C, TPID_S};
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::udp;
-use forebay_lab::{Host, PortKind, Result, wait};
+use forebay_testbed::frame::{self, Frame, TPID_C, TPID_S};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::udp;
+use forebay_testbed::{Host, PortKind, Result, wait};
 
 use super::INSTALL_LIMIT;
 use crate::bed::{Bed, Oracle, with_offload};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use forebay_control::MacAddr;
 use forebay_control::vlan::VlanMode;
-use forebay_lab::frame::{self, TPID_C, TPID_S};
-use forebay_lab::{Result, wait};
+use forebay_testbed::frame::{self, TPID_C, TPID_S};
+use forebay_testbed::{Result, wait};
 
 use super::{INSTALL_LIMIT, Scene, flow_list, flow_of, is_followed, port_name, station, tell};
 use crate::bed::Oracle;

@@ -1,7 +1,7 @@
 //! Which netdev a saved port belongs to, and which pins stay.
 
 use forebay_control::port::PortState;
-use forebay_lab::{PortKind, wait};
+use forebay_testbed::{PortKind, wait};
 
 use serde_json::Value;
 
@@ -77,7 +77,7 @@ fn renamed_in_file(subject: Subject) -> Outcome {
     scene.talk()?;
     rename(&scene, "h2", "g2")?;
     scene.options.config = Some(config("g2"));
-    let next = forebay_lab::dut::Forebay::start(&scene.bed.lab, scene.options.clone())?;
+    let next = forebay_testbed::dut::Forebay::start(&scene.bed.lab, scene.options.clone())?;
     let mut last = std::mem::replace(scene.bed.forebay(), next);
     assert!(last.daemon().wait(LIMIT)?.success(), "{}", last.log());
     let mut names: Vec<String> = client.ports()?.into_iter().map(|port| port.name).collect();
@@ -129,7 +129,7 @@ fn near_places(scene: &Scene) -> Result<usize, Box<dyn std::error::Error>> {
     let mut dump = std::process::Command::new("bpftool");
     let path = scene.pins.find("near_ports").ok_or("the table of near ports is pinned")?;
     dump.args(["-j", "map", "lookup", "pinned"]).arg(path).args(["key", "0", "0", "0", "0"]);
-    let shown: Value = serde_json::from_str(&forebay_lab::command::run_ok(dump)?.stdout)?;
+    let shown: Value = serde_json::from_str(&forebay_testbed::command::run_ok(dump)?.stdout)?;
     let bytes = shown["value"].as_array().ok_or("bpftool shows the value")?;
     Ok(bytes.chunks(8).filter(|near| near.iter().any(|byte| byte != "0x00")).count())
 }

@@ -1,8 +1,8 @@
 //! Where stations are after a daemon was killed, however little time it had.
 
 use forebay_control::fdb::FdbEntry;
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::wait;
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::wait;
 
 use super::{LIMIT, Scene, is_balanced};
 use crate::bed::take_frames;

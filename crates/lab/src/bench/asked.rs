@@ -1,8 +1,9 @@
 //! What is asked of Forebay: ratios to its peers, and whether what was measured holds them.
 
+use forebay_testbed::measure::spread::Spread;
+
 use super::Contender;
 use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpMarks, XdpSlow};
-use crate::measure::spread::Spread;
 
 pub(super) const SMALL_PACKETS: &str = "60-byte frames, Mpps";
 pub(super) const ONE_STREAM: &str = "one TCP stream, Gbit/s";

@@ -1,12 +1,12 @@
 //! Contenders: a switch, how its ports are attached, and which way packets take through it.
 
 use forebay_control::port::Attach;
+use forebay_testbed::Result;
+use forebay_testbed::dut::{Bare, Bridge, Dut, Forebay, ForebayOptions, Ovs};
+use forebay_testbed::host::PortKind;
+use forebay_testbed::lab::Lab;
 
 use super::WORKER_CPU;
-use crate::Result;
-use crate::dut::{Bare, Bridge, Dut, Forebay, ForebayOptions, Ovs};
-use crate::host::PortKind;
-use crate::lab::Lab;
 
 /// Who is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]

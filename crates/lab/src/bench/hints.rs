@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use forebay_testbed::dut::Processed;
+use forebay_testbed::measure::flood::small_frame;
+use forebay_testbed::measure::source::Source;
+use forebay_testbed::programs::hints::HintsProgram;
+use forebay_testbed::{Result, wait};
+
 use super::pair::Pair;
 use super::{Contender, SENDER_CPU, Value, asked};
-use crate::dut::Processed;
-use crate::measure::flood::small_frame;
-use crate::measure::source::Source;
-use crate::programs::hints::HintsProgram;
-use crate::{Result, wait};
 
 /// So many flows, and what the numbers are called.
 struct Part {

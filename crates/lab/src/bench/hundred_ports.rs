@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec};
+use forebay_testbed::Result;
+use forebay_testbed::host::PortKind;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::cpu;
+use forebay_testbed::measure::memory::InUse;
 
 use super::{Contender, Value};
-use crate::Result;
-use crate::host::PortKind;
-use crate::lab::Lab;
-use crate::measure::cpu;
-use crate::measure::memory::InUse;
 
 const PORTS: usize = 100;
 

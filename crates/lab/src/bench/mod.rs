@@ -16,12 +16,10 @@ mod traffic;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::{LabError, Result};
-
 pub use contender::Contender;
+use forebay_testbed::{LabError, Result};
 pub use report::Report;
+use serde::Serialize;
 
 /// The processor that sends.
 const SENDER_CPU: usize = 0;

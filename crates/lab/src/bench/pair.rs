@@ -1,10 +1,11 @@
 //! Two hosts, one switch between them.
 
+use forebay_testbed::Result;
+use forebay_testbed::dut::{self, Dut};
+use forebay_testbed::host::Host;
+use forebay_testbed::lab::Lab;
+
 use super::Contender;
-use crate::Result;
-use crate::dut::{self, Dut};
-use crate::host::Host;
-use crate::lab::Lab;
 
 /// Two hosts and a contender, which has carried packets both ways.
 pub(super) struct Pair {

@@ -2,18 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_testbed::frame::Frame;
+use forebay_testbed::host::PortKind;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::flood::{small_frame, teach};
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::measure::source::Source;
+use forebay_testbed::measure::{cpu, latency, paced};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::{LabError, Result, wait};
+
 use super::pair::Pair;
 use super::{Contender, SENDER_CPU, Value, asked};
 use crate::experiment::flows::{self, NewFlows};
-use crate::frame::Frame;
-use crate::host::PortKind;
-use crate::lab::Lab;
-use crate::measure::flood::{small_frame, teach};
-use crate::measure::sink::Sink;
-use crate::measure::source::Source;
-use crate::measure::{cpu, latency, paced};
-use crate::packet_io::FrameSocket;
-use crate::{LabError, Result, wait};
 
 /// UDP source ports of the saturating source.
 const FLOWS: u32 = 64;

@@ -2,11 +2,11 @@
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
+use forebay_testbed::measure::machine::Machine;
+use forebay_testbed::measure::spread::Spread;
 use serde::Serialize;
 
 use super::{Contender, Value, asked};
-use crate::measure::machine::Machine;
-use crate::measure::spread::Spread;
 
 /// Everything that was measured.
 #[derive(Debug, Clone, Default, Serialize)]

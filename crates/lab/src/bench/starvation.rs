@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use forebay_testbed::Result;
+use forebay_testbed::lab::Lab;
+
 use super::{Contender, SENDER_CPU, Value};
-use crate::Result;
 use crate::experiment::starvation::scene::{self, Scene};
-use crate::lab::Lab;
 
 pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let mut lab = Lab::new("starve")?;

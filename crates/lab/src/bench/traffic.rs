@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use forebay_testbed::measure::{connections, datagrams};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::web::WebServer;
+use forebay_testbed::programs::wrk::WrkLoad;
+use forebay_testbed::{LabError, Result};
+
 use super::pair::Pair;
 use super::{Contender, SENDER_CPU, Value, asked};
-use crate::measure::{connections, datagrams};
-use crate::programs::iperf::{Iperf, IperfServer};
-use crate::programs::web::WebServer;
-use crate::programs::wrk::WrkLoad;
-use crate::{LabError, Result};
 
 /// Of the page that is fetched: one segment with its headers.
 const PAGE_BYTES: usize = 1000;

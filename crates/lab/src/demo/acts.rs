@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use forebay_lab::dut;
-use forebay_lab::dut::counters::Reading;
-use forebay_lab::programs::iperf::{Iperf, IperfReport, IperfServer};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::programs::web::{self, WebReport, WebServer};
-use forebay_lab::{Host, LabError, Result, wait};
+use forebay_testbed::dut;
+use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::programs::iperf::{Iperf, IperfReport, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::programs::web::{self, WebReport, WebServer};
+use forebay_testbed::{Host, LabError, Result, wait};
 
 use super::stage::Stage;
 use super::words;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay_lab::dut::{self, Client, Dut, Forebay, ForebayOptions};
-use forebay_lab::{Host, Lab, LabError, PortKind, Result};
+use forebay_testbed::dut::{self, Client, Dut, Forebay, ForebayOptions};
+use forebay_testbed::{Host, Lab, LabError, PortKind, Result};
 
 /// Each host's name, how it is connected, and what that stands for.
 const CAST: [(&str, PortKind, &str); 4] = [

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use forebay_lab::dut::forebay::BINARY_VARIABLE;
+use forebay_testbed::dut::forebay::BINARY_VARIABLE;
 
 use super::stage::Stage;
 

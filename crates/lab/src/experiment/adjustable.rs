@@ -9,15 +9,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::dut::{self, Client, Dut};
+use forebay_testbed::host::{Host, PortKind};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::spread::Spread;
+use forebay_testbed::programs::load::{LoadReport, WebLoad};
+use forebay_testbed::programs::web::WebServer;
+use forebay_testbed::{Result, wait};
+
 use super::{Cell, Chart, OutputOptions, Refill, Report, Series, Setup, Shape, Table, published};
-use crate::dut::counters::{Moved, Reading};
-use crate::dut::{self, Client, Dut};
-use crate::host::{Host, PortKind};
-use crate::lab::Lab;
-use crate::measure::spread::Spread;
-use crate::programs::load::{LoadReport, WebLoad};
-use crate::programs::web::WebServer;
-use crate::{Result, wait};
 
 const PAGE_BYTES: usize = 1024;
 /// The low watermark: twice the NAPI budget.

@@ -15,12 +15,13 @@ mod stream;
 mod tables;
 mod world;
 
-use super::{OutputOptions, Report};
-use crate::Result;
-use crate::host::PortKind;
 use course::{COURSE, Step};
+use forebay_testbed::Result;
+use forebay_testbed::host::PortKind;
 use judge::Judge;
 use world::World;
+
+use super::{OutputOptions, Report};
 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]

@@ -12,11 +12,11 @@ mod grid;
 mod scene;
 mod tables;
 
+use forebay_testbed::Result;
 use hdrhistogram::Histogram;
+use scene::Scene;
 
 use super::{OutputOptions, Report};
-use crate::Result;
-use scene::Scene;
 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]

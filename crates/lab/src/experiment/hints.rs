@@ -5,20 +5,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_control::hints::{self, HintsSet};
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::dut::{self, Client, Dut};
+use forebay_testbed::host::{Host, PortKind};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::flood::{small_frame, teach};
+use forebay_testbed::measure::paced;
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::measure::source::Source;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::hints::{HintsProgram, PROGRAMS};
+use forebay_testbed::programs::watch::{Seen, Watch};
+use forebay_testbed::{LabError, Result, wait};
 
 use super::{OutputOptions, Report, Setup, Table};
-use crate::dut::counters::{Moved, Reading};
-use crate::dut::{self, Client, Dut};
-use crate::host::{Host, PortKind};
-use crate::lab::Lab;
-use crate::measure::flood::{small_frame, teach};
-use crate::measure::paced;
-use crate::measure::sink::Sink;
-use crate::measure::source::Source;
-use crate::packet_io::FrameSocket;
-use crate::programs::hints::{HintsProgram, PROGRAMS};
-use crate::programs::watch::{Seen, Watch};
-use crate::{LabError, Result, wait};
 
 /// Senders: two with a layout each, and one that changes between two more.
 const SENDERS: usize = 3;

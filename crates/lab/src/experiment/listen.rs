@@ -3,12 +3,11 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use forebay_testbed::netns::Netns;
+use forebay_testbed::sys::batch::Batch;
+use forebay_testbed::sys::packet_socket::{PacketSocket, Tag};
+use forebay_testbed::{LabError, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-
-use crate::netns::Netns;
-use crate::sys::batch::Batch;
-use crate::sys::packet_socket::{PacketSocket, Tag};
-use crate::{LabError, Result};
 
 /// How often it looks whether it is over.
 const LOOK_MS: u16 = 20;

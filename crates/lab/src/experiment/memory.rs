@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::port::PortSpec;
+use forebay_testbed::dut::{Client, Dut, Ovs};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::memory::{self, InUse};
+use forebay_testbed::{LabError, Result, wait};
+use rows::{Prediction, Row, Switch};
 
 use super::{OutputOptions, Report, Setup, WORKER_CPU, growth, megabytes};
-use crate::dut::{Client, Dut, Ovs};
-use crate::lab::Lab;
-use crate::measure::memory::{self, InUse};
-use crate::{LabError, Result, wait};
-use rows::{Prediction, Row, Switch};
 
 const QUEUES: [u32; 2] = [1, 2];
 const MODES: [SpoolMode; 3] = [SpoolMode::None, SpoolMode::Basic, SpoolMode::Spp];

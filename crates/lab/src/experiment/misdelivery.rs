@@ -18,12 +18,13 @@ mod world;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{OutputOptions, Report, listen};
-use crate::Result;
 use changer::Changer;
+use forebay_testbed::Result;
 use oracle::{History, Oracle};
 use senders::Senders;
 use world::World;
+
+use super::{OutputOptions, Report, listen};
 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]

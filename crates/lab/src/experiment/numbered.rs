@@ -3,7 +3,7 @@
 //! They are whole UDP datagrams, so that rules which look at ports see them, and their checksums are right, so that an
 //! XDP port need not ask whether somebody left them unfinished.
 
-use crate::frame::Frame;
+use forebay_testbed::frame::Frame;
 
 /// Where [`Mark::frame`] puts what it says: behind the headers of Ethernet, IPv4 and UDP.
 const MARK_AT: usize = 14 + 20 + 8;

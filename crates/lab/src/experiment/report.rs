@@ -10,10 +10,9 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+use forebay_testbed::measure::machine::Machine;
+use forebay_testbed::{LabError, Result};
 use serde::Serialize;
-
-use crate::measure::machine::Machine;
-use crate::{LabError, Result};
 
 pub use chart::{Chart, Series, Shape};
 pub use table::{Cell, Table};

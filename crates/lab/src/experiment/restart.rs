@@ -9,18 +9,18 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use forebay_testbed::bpffs::BpfFs;
+use forebay_testbed::dut::{self, Client, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::host::{Host, PortKind};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::latency::{self, Latency};
+use forebay_testbed::programs::iperf::{Iperf, IperfReport, IperfServer};
+use forebay_testbed::programs::web::WebServer;
+use forebay_testbed::programs::wrk::{WrkLoad, WrkReport};
+use forebay_testbed::{LabError, Result, command};
 use serde_json::Value;
 
 use super::{Cell, OutputOptions, Report, Table};
-use crate::bpffs::BpfFs;
-use crate::dut::{self, Client, Dut as _, Forebay, ForebayOptions};
-use crate::host::{Host, PortKind};
-use crate::lab::Lab;
-use crate::measure::latency::{self, Latency};
-use crate::programs::iperf::{Iperf, IperfReport, IperfServer};
-use crate::programs::web::WebServer;
-use crate::programs::wrk::{WrkLoad, WrkReport};
-use crate::{LabError, Result, command};
 
 /// What a connection may stall.
 const LONGEST: Duration = Duration::from_millis(200);

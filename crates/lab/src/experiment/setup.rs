@@ -3,11 +3,11 @@
 use std::fmt;
 
 use forebay_control::eswitch::SpoolMode;
+use forebay_testbed::dut::{Forebay, ForebayOptions};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::{LabError, Result};
 
 use super::{Report, WORKER_CPU};
-use crate::dut::{Forebay, ForebayOptions};
-use crate::lab::Lab;
-use crate::{LabError, Result};
 
 /// When frames are posted in fill rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,14 +9,14 @@ pub(crate) mod scene;
 use std::time::Duration;
 
 use forebay_control::eswitch::SpoolMode;
+use forebay_testbed::Result;
+use forebay_testbed::dut::{Bridge, Dut, Ovs};
+use forebay_testbed::host::PortKind;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::latency::Latency;
+use scene::{Ledger, Scene, Seen};
 
 use super::{Cell, Chart, OutputOptions, Report, Series, Setup, Shape, Table, WORKER_CPU};
-use crate::Result;
-use crate::dut::{Bridge, Dut, Ovs};
-use crate::host::PortKind;
-use crate::lab::Lab;
-use crate::measure::latency::Latency;
-use scene::{Ledger, Scene, Seen};
 
 /// The processor that the flood has for itself.
 const ATTACKER_CPU: usize = 0;
@@ -231,10 +231,11 @@ fn charts(report: &mut Report, rows: &[Row]) {
 
 #[cfg(test)]
 mod tests {
+    use forebay_testbed::LabError;
+    use forebay_testbed::measure::flood::Flooded;
+    use forebay_testbed::programs::ping::PingReport;
+
     use super::*;
-    use crate::LabError;
-    use crate::measure::flood::Flooded;
-    use crate::programs::ping::PingReport;
 
     fn seen(flooded: Result<Latency>) -> Seen {
         let micros = Duration::from_micros;

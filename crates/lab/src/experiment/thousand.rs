@@ -10,17 +10,17 @@ mod tables;
 
 use std::time::{Duration, Instant};
 
+use crowd::{Crowd, Reached};
 use forebay_control::port::{Attach, PortSpec, PortState};
+use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::dut::{Dut, Forebay};
+use forebay_testbed::host::PortKind;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::cpu;
+use forebay_testbed::{LabError, Result};
+pub(super) use point::Point;
 
 use super::{OutputOptions, Report, Setup};
-use crate::dut::counters::Reading;
-use crate::dut::{Dut, Forebay};
-use crate::host::PortKind;
-use crate::lab::Lab;
-use crate::measure::cpu;
-use crate::{LabError, Result};
-use crowd::{Crowd, Reached};
-pub(super) use point::Point;
 
 const POOL_FRAMES: u32 = 8192;
 const FRAME_BYTES: u32 = 4096;

@@ -7,9 +7,10 @@ mod events;
 mod formula;
 mod saturate;
 
-use super::{Cell, Chart, OutputOptions, Policy, Report, Series, Setup, Shape, Table};
-use crate::Result;
+use forebay_testbed::Result;
 use saturate::{Arena, Burst};
+
+use super::{Cell, Chart, OutputOptions, Policy, Report, Series, Setup, Shape, Table};
 
 /// α = 2^(th−10): a quarter, one, eight.
 const ALPHAS: [(u8, &str); 3] = [(8, "¼"), (10, "1"), (13, "8")];

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_lab::{LabError, Netns, Result, command};
+use forebay_testbed::{LabError, Netns, Result, command};
 use serde_json::Value;
 
 /// What the daemon holds.
@@ -121,7 +121,7 @@ pub(super) fn netdevs(netns: &Netns) -> Result<BTreeSet<String>> {
 
 /// Named namespaces of this process's labs.
 pub(super) fn own_namespaces() -> usize {
-    let prefix = format!("{}{}-", forebay_lab::clean::PREFIX, std::process::id());
+    let prefix = format!("{}{}-", forebay_testbed::clean::PREFIX, std::process::id());
     let is_own = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
     };

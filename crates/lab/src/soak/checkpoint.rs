@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use forebay_control::pool::PoolShow;
 use forebay_control::stats::StatsShow;
-use forebay_lab::dut::counters::Reading;
-use forebay_lab::programs::ping::{Ping, PingReport};
-use forebay_lab::{Result, wait};
+use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::programs::ping::{Ping, PingReport};
+use forebay_testbed::{Result, wait};
 
 use super::census::{self, Holdings};
 use super::ledger::Ledger;

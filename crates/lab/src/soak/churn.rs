@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use forebay_lab::{PortKind, Result, wait};
+use forebay_testbed::{PortKind, Result, wait};
 
 use super::world::{STEADY, World};
 use crate::interrupt::Interrupt;

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use forebay_lab::Result;
+use forebay_testbed::Result;
 
 use crate::interrupt::Interrupt;
 

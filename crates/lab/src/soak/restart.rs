@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use forebay_lab::dut::{Forebay, ForebayOptions};
-use forebay_lab::programs::ping::Ping;
-use forebay_lab::{Result, wait};
+use forebay_testbed::dut::{Forebay, ForebayOptions};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Result, wait};
 
 use super::census::{self, Bpf};
 use super::churn::Churn;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_control::port::PortState;
-use forebay_lab::dut::{self, Client, Dut, Forebay, ForebayOptions};
-use forebay_lab::{Host, Lab, PortKind, Result, wait};
+use forebay_testbed::dut::{self, Client, Dut, Forebay, ForebayOptions};
+use forebay_testbed::{Host, Lab, PortKind, Result, wait};
 
 use super::ledger::Ledger;
 

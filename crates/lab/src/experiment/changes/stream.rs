@@ -6,14 +6,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use forebay_testbed::Result;
+use forebay_testbed::sys::batch;
+use forebay_testbed::sys::packet_socket::{PacketSocket, Tag};
+
 use super::course::place;
 use super::judge::Heard;
 use super::world::{A, B, C, S, STATION_A, VLAN};
-use crate::Result;
 use crate::experiment::listen;
 use crate::experiment::numbered::Mark;
-use crate::sys::batch;
-use crate::sys::packet_socket::{PacketSocket, Tag};
 
 /// Frames sent at once.
 const BURST: u64 = 8;

@@ -1,10 +1,11 @@
 //! What was found, kind by kind.
 
+use forebay_testbed::host::PortKind;
+use forebay_testbed::measure::spread::Spread;
+
 use super::course::What;
 use super::judge::{Judge, Tally};
 use crate::experiment::{Cell, Report, Table};
-use crate::host::PortKind;
-use crate::measure::spread::Spread;
 
 /// Puts one kind of port into the report.
 pub(super) fn fill(report: &mut Report, kind: PortKind, judge: &Judge) {

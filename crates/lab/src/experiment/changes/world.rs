@@ -9,18 +9,18 @@ use forebay_control::id::Vid;
 use forebay_control::port::{Attach, PortAdd, PortAddReply, PortSet, PortSpec};
 use forebay_control::rule::{RuleAction, RuleAdd, RuleShow};
 use forebay_control::vlan::VlanMode;
+use forebay_testbed::dut::{Api, Forebay, ForebayOptions};
+use forebay_testbed::host::PortKind;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::netns::Netns;
+use forebay_testbed::sys::packet_socket::PacketSocket;
+use forebay_testbed::{LabError, Result, wait};
 use serde_json::json;
 
 use super::course::{Step, What};
 use super::stream::Shared;
-use crate::dut::{Api, Forebay, ForebayOptions};
 use crate::experiment::listen;
 use crate::experiment::numbered::{PORT, mac_of};
-use crate::host::PortKind;
-use crate::lab::Lab;
-use crate::netns::Netns;
-use crate::sys::packet_socket::PacketSocket;
-use crate::{LabError, Result, wait};
 
 /// Places of the hosts' sockets; host 0 is behind port p1.
 pub(super) const A: usize = 0;

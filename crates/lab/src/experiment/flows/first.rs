@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_testbed::measure::source::{FIRST_RECEIVER, FIRST_SENDER};
+use forebay_testbed::sys::packet_socket::PacketSocket;
+use forebay_testbed::{Result, wait};
 use hdrhistogram::Histogram;
 
 use super::super::numbered::Mark;
 use super::Options;
 use super::scene::Scene;
-use crate::measure::source::{FIRST_RECEIVER, FIRST_SENDER};
-use crate::sys::packet_socket::PacketSocket;
-use crate::{Result, wait};
 
 /// Packets timed of each flow after its first.
 const LATER: u64 = 5;

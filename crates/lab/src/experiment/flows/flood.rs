@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::measure::cpu;
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::sys::batch::{self, BATCH};
+use forebay_testbed::{LabError, Result, wait};
 use serde_json::json;
 
 use super::Options;
 use super::grid::{rate, rate_at};
 use super::scene::Scene;
 use crate::experiment::{WORKER_CPU, numbered};
-use crate::frame::{BROADCAST, Frame};
-use crate::measure::cpu;
-use crate::measure::sink::Sink;
-use crate::sys::batch::{self, BATCH};
-use crate::{LabError, Result, wait};
 
 /// The flood's stations.
 const FLOODER: u16 = 1;
@@ -188,8 +188,9 @@ fn set_tuple(frame: &mut [u8], number: u64) {
 mod tests {
     use std::collections::HashSet;
 
+    use forebay_testbed::checksum;
+
     use super::*;
-    use crate::checksum;
 
     #[test]
     fn tuples_are_distinct_and_their_packets_whole() {

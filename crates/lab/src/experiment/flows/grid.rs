@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use forebay_control::flow::FlowTable;
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::{Result, wait};
 
 use super::super::thousand::Point;
 use super::Options;
 use super::scene::{LONG_IDLE, Scene};
-use crate::measure::sink::Sink;
-use crate::{Result, wait};
 
 const INSTALL_LIMIT: Duration = Duration::from_secs(120);
 const EXPIRE_LIMIT: Duration = Duration::from_secs(120);

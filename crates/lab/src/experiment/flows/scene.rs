@@ -5,19 +5,19 @@ use std::time::Duration;
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::flow::FlowTable;
 use forebay_control::port::{Attach, PortAdd, PortAddReply, PortSpec};
+use forebay_testbed::dut::{Api, Dut, Forebay, ForebayOptions};
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::sink::Sink;
+use forebay_testbed::measure::source::{FIRST_RECEIVER, FIRST_SENDER, Source};
+use forebay_testbed::netns::Netns;
+use forebay_testbed::sys::packet_socket::PacketSocket;
+use forebay_testbed::{LabError, Result, wait};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
 use super::super::{WORKER_CPU, listen, numbered};
 use super::Options;
-use crate::dut::{Api, Dut, Forebay, ForebayOptions};
-use crate::frame::{BROADCAST, Frame};
-use crate::lab::Lab;
-use crate::measure::sink::Sink;
-use crate::measure::source::{FIRST_RECEIVER, FIRST_SENDER, Source};
-use crate::netns::Netns;
-use crate::sys::packet_socket::PacketSocket;
-use crate::{LabError, Result, wait};
 
 const HOSTS: usize = 4;
 /// The processor of the source.

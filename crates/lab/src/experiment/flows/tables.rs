@@ -1,5 +1,6 @@
 //! What was found, beside what is asked.
 
+use forebay_testbed::measure::spread::Spread;
 use hdrhistogram::Histogram;
 
 use super::super::{Cell, Chart, Report, Series, Shape, Table, megabytes};
@@ -7,7 +8,6 @@ use super::Options;
 use super::first::First;
 use super::flood::Flooded;
 use super::grid::{Grid, IDLE_SECONDS};
-use crate::measure::spread::Spread;
 
 /// A handful: what classes of six rules can make of one pair of addresses.
 const ASKED_FLOWS: u64 = 64;

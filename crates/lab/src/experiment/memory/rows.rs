@@ -1,11 +1,11 @@
 //! The table and charts of what ports cost.
 
 use forebay_control::eswitch::SpoolMode;
+use forebay_testbed::measure::spread::number;
 
 use super::super::published;
 use super::super::{Cell, Chart, Report, Series, Shape, Table};
 use super::{MODES, QUEUES};
-use crate::measure::spread::number;
 
 /// The depth that comparisons with others are made at: a ring's usual one.
 const USUAL_DEPTH: u32 = 1024;

@@ -6,10 +6,11 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_testbed::{Result, wait};
+
 use super::oracle::{History, State};
 use super::senders::Senders;
 use super::world::{VLANS, World};
-use crate::{Result, wait};
 
 const HEARD_LIMIT: Duration = Duration::from_secs(10);
 /// Of all ports, at most one in so many is isolated.

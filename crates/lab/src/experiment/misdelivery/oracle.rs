@@ -10,8 +10,9 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{PoisonError, RwLock};
 
+use forebay_testbed::sys::packet_socket::Tag;
+
 use super::super::numbered::{EVERYBODY, Mark};
-use crate::sys::packet_socket::Tag;
 
 /// One port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

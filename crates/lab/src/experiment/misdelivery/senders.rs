@@ -6,11 +6,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use forebay_testbed::sys::batch::{self, BATCH};
+use forebay_testbed::sys::packet_socket::PacketSocket;
+use forebay_testbed::{Result, wait};
+
 use super::super::numbered::{EVERYBODY, Mark};
 use super::oracle::History;
-use crate::sys::batch::{self, BATCH};
-use crate::sys::packet_socket::PacketSocket;
-use crate::{Result, wait};
 
 /// Threads that send.
 pub(super) const THREADS: usize = 2;

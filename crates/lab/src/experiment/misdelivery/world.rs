@@ -6,16 +6,16 @@ use forebay_control::id::Vid;
 use forebay_control::port::{Attach, PortAdd, PortAddReply, PortSet, PortSpec};
 use forebay_control::stats::StatsShow;
 use forebay_control::vlan::VlanMode;
+use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::dut::{Api, Forebay, ForebayOptions};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::netns::Netns;
+use forebay_testbed::sys::packet_socket::PacketSocket;
+use forebay_testbed::{LabError, Result};
 use serde_json::json;
 
 use super::super::{Report, listen, numbered};
 use super::oracle::{Port, State, Station};
-use crate::dut::counters::Reading;
-use crate::dut::{Api, Forebay, ForebayOptions};
-use crate::lab::Lab;
-use crate::netns::Netns;
-use crate::sys::packet_socket::PacketSocket;
-use crate::{LabError, Result};
 
 /// The VLANs that ports are in.
 pub(super) const VLANS: [u16; 3] = [10, 20, 30];

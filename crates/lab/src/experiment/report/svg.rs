@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use forebay_testbed::measure::spread::number;
+
 use super::chart::{Chart, Series, Shape};
 use super::html::escape;
-use crate::measure::spread::number;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 340.0;

@@ -2,10 +2,9 @@
 
 use comfy_table::CellAlignment;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
+use forebay_testbed::measure::spread::number;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::{Map, Value, json};
-
-use crate::measure::spread::number;
 
 /// One table. A column whose name begins with `slides: ` holds published figures.
 #[derive(Debug, Clone, PartialEq)]

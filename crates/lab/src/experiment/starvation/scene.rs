@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::dut::counters::{Moved, Reading};
-use crate::dut::{self, Client, Dut};
-use crate::host::Host;
-use crate::lab::Lab;
-use crate::measure::cpu;
-use crate::measure::flood::{Flood, Flooded};
-use crate::measure::latency::{self, Latency};
-use crate::programs::ping::{Ping, PingReport};
-use crate::{Result, wait};
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::dut::{self, Client, Dut};
+use forebay_testbed::host::Host;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::measure::cpu;
+use forebay_testbed::measure::flood::{Flood, Flooded};
+use forebay_testbed::measure::latency::{self, Latency};
+use forebay_testbed::programs::ping::{Ping, PingReport};
+use forebay_testbed::{Result, wait};
 
 /// Hosts of the scene: attacker, whom it floods, victim, with whom the victim talks.
 pub(crate) const HOSTS: usize = 4;

@@ -11,13 +11,12 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_testbed::host::Host;
+use forebay_testbed::lab::Lab;
+use forebay_testbed::netns::Netns;
+use forebay_testbed::programs::udp;
+use forebay_testbed::{LabError, Result};
 use nix::sys::socket::{setsockopt, sockopt};
-
-use crate::host::Host;
-use crate::lab::Lab;
-use crate::netns::Netns;
-use crate::programs::udp;
-use crate::{LabError, Result};
 
 /// Number of the first host; lower ones are a lab's ordinary hosts'.
 const FIRST_NUMBER: u32 = 4096;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use forebay_testbed::measure::memory::InUse;
+use forebay_testbed::measure::spread::Spread;
+use forebay_testbed::{LabError, Result};
+
 use super::super::megabytes;
-use crate::measure::memory::InUse;
-use crate::measure::spread::Spread;
-use crate::{LabError, Result};
 
 /// Readings of memory at one point.
 const READINGS: u32 = 11;

@@ -1,9 +1,10 @@
 //! What was measured, beside what was promised and what the slides have.
 
+use forebay_testbed::measure::spread::number;
+
 use super::super::{Cell, Chart, Report, Series, Shape, Table, megabytes, published};
 use super::crowd::Reached;
 use super::{Attached, Bare, Spoken};
-use crate::measure::spread::number;
 
 /// The number of ports that the promises are about.
 pub(super) const PROMISED_PORTS: u32 = 1000;
@@ -116,9 +117,10 @@ fn compare(report: &mut Report, ports: u32, whole: f64) {
 mod tests {
     use std::time::Duration;
 
+    use forebay_testbed::measure::spread::Spread;
+
     use super::super::point::Point;
     use super::*;
-    use crate::measure::spread::Spread;
 
     fn point(held_mb: f64) -> Point {
         let spread = |mb: f64| Spread { median: mb * 1e6, least: mb * 1e6, most: mb * 1e6 };

@@ -4,15 +4,15 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use forebay_control::pool::PoolShow;
+use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::dut::{self, Client, Dut, Forebay};
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::host::Host;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::standstill::while_stopped;
+use forebay_testbed::{Result, wait};
 
 use super::saturate::Arena;
-use crate::dut::counters::Reading;
-use crate::dut::{self, Client, Dut, Forebay};
-use crate::frame::{BROADCAST, Frame};
-use crate::host::Host;
-use crate::packet_io::FrameSocket;
-use crate::standstill::while_stopped;
-use crate::{Result, wait};
 
 /// Packets between two changes, at most.
 const RUN: u32 = 4000;

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::dut::{self, Dut, Forebay};
+use forebay_testbed::frame::{BROADCAST, Frame, mark_of};
+use forebay_testbed::host::{Host, PortKind};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::standstill::while_stopped;
+use forebay_testbed::{LabError, Result, wait};
+
 use super::super::{Report, Setup};
-use crate::dut::counters::{Moved, Reading};
-use crate::dut::{self, Dut, Forebay};
-use crate::frame::{BROADCAST, Frame, mark_of};
-use crate::host::{Host, PortKind};
-use crate::lab::Lab;
-use crate::packet_io::FrameSocket;
-use crate::standstill::while_stopped;
-use crate::{LabError, Result, wait};
 
 /// Packets a port's RX ring holds: the most there is, so that the threshold decides and not the ring.
 pub(super) const DEPTH: u32 = 4096;

@@ -2,10 +2,10 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use forebay_lab::frame::{BROADCAST, Frame};
-use forebay_lab::packet_io::FrameSocket;
-use forebay_lab::programs::udp;
-use forebay_lab::{LabError, Result};
+use forebay_testbed::frame::{BROADCAST, Frame};
+use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::udp;
+use forebay_testbed::{LabError, Result};
 
 use super::{Source, count};
 

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_lab::Result;
-use forebay_lab::command::{self, Background};
+use forebay_testbed::Result;
+use forebay_testbed::command::{self, Background};
 use serde_json::Value;
 
 use super::{Source, count};
