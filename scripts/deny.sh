@@ -21,7 +21,7 @@ done
 
 if ! cargo deny --version >/dev/null 2>&1; then
     echo "SKIP: cargo-deny (advisories and sources are not checked; get it with: cargo install --locked cargo-deny)."
-    echo "      The licences are held to deny.toml by tests/dependencies.rs all the same."
+    echo "      The licences are held to deny.toml by tests/repository/dependencies.rs all the same."
     exit 0
 fi
 

@@ -1,1 +1,1 @@
-//! Workspace-wide checks and the system scenarios; see the files beside this folder.
+//! The system scenarios, and checks beside other programs; see the files beside this folder.

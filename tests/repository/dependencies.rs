@@ -21,7 +21,7 @@ enum Layer {
     Tool,
 }
 
-const LAYERS: [(&str, Layer); 13] = [
+const LAYERS: [(&str, Layer); 14] = [
     ("forebay-policy", Layer::Pure),
     ("forebay-hints", Layer::Pure),
     ("forebay-wire", Layer::Pure),
@@ -35,6 +35,7 @@ const LAYERS: [(&str, Layer); 13] = [
     ("forebay-testbed", Layer::Testbed),
     ("forebay-lab", Layer::Tool),
     ("forebay-tests", Layer::Tool),
+    ("forebay-repository", Layer::Tool),
 ];
 
 /// The one pair of neighbours: a descriptor that crosses to the kernel is a frame of the pool.
@@ -128,7 +129,7 @@ fn every_crate_depends_only_on_what_lies_below_it() {
 fn every_crate_has_its_place() {
     for package in items(&metadata(&["--no-deps"]), "packages") {
         let name = text(package, "name");
-        assert!(layer(name).is_some(), "{name} is new: give it a layer in tests/dependencies.rs");
+        assert!(layer(name).is_some(), "{name} is new: give it a layer in tests/repository/dependencies.rs");
     }
 }
 
@@ -203,7 +204,7 @@ fn is_shipped(target: &Value) -> bool {
 
 #[test]
 fn the_testbed_keeps_its_unsafe_code_in_one_module() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/testbed/src");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/testbed/src");
     let mut allowing = Vec::new();
     for file in rust_files(&sources) {
         let source = std::fs::read_to_string(&file).expect("the file was just listed");
@@ -232,7 +233,7 @@ fn every_licence_is_one_that_deny_toml_allows() {
 /// They are a workspace of their own, which no other test looks at.
 #[test]
 fn the_fuzz_targets_have_a_lock_file_that_is_up_to_date_and_licences_that_deny_toml_allows() {
-    match ask_metadata(&["--manifest-path", "../fuzz/Cargo.toml"]) {
+    match ask_metadata(&["--manifest-path", "../../fuzz/Cargo.toml"]) {
         Ok(metadata) => check_licences(&metadata),
         Err(error) if error.contains("--locked was passed") => {
             panic!("run `cargo metadata --manifest-path fuzz/Cargo.toml >/dev/null`: {error}")
@@ -243,7 +244,7 @@ fn the_fuzz_targets_have_a_lock_file_that_is_up_to_date_and_licences_that_deny_t
 }
 
 fn check_licences(metadata: &Value) {
-    let deny = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deny.toml"))
+    let deny = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deny.toml"))
         .expect("deny.toml is part of the source");
     let deny: toml::Table = deny.parse().expect("deny.toml is TOML");
     let allowed = licences(&deny["licenses"]["allow"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_control::Config;
 
 fn packaged(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -68,7 +68,7 @@ fn the_unit_keeps_the_capabilities_that_the_daemon_asks_for_and_no_other() {
         words.sort_unstable();
         words
     };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/forebay/src/privileges.rs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/forebay/src/privileges.rs");
     let source = std::fs::read_to_string(source).expect("the file is part of the source");
     let mut asked: Vec<_> =
         source.split("Capability::").skip(1).map(word).filter(|word| word.starts_with("CAP_")).collect();
