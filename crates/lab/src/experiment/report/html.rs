@@ -13,12 +13,7 @@ h1{font-size:1.6rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{max-width:75ch}.di
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.3rem .7rem;border-bottom:1px solid var(--rule);text-align:left;vertical-align:top}th{background:var(--head)}
 td.n{text-align:right;white-space:nowrap}.theirs{color:var(--dim);font-style:italic}
-svg{width:100%;height:auto;font:12px system-ui,sans-serif;fill:var(--ink)}
-.grid{stroke:var(--rule);fill:none}.tick{text-anchor:end;fill:var(--dim)}.label,.value{text-anchor:middle}
-.value{font-size:10px;fill:var(--dim)}.unit{fill:var(--dim)}.line{fill:none;stroke-width:2}.published{stroke-dasharray:5 4}
-.bar.published{fill-opacity:.45}
-.s0{--c:var(--c0)}.s1{--c:var(--c1)}.s2{--c:var(--c2)}.s3{--c:var(--c3)}.s4{--c:var(--c4)}.s5{--c:var(--c5)}.s6{--c:var(--c6)}.s7{--c:var(--c7)}
-.line{stroke:var(--c)}.dot,.bar{fill:var(--c)}.bar{stroke:var(--c)}
+svg{width:100%;height:auto}svg text{font-family:system-ui,sans-serif;fill:var(--ink)}
 ";
 
 /// The page.
@@ -37,8 +32,9 @@ pub(super) fn page(report: &Report) -> String {
     let machine = escape(&report.machine.to_string());
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<style>\n{STYLE}</style></head>\n\
-         <body>\n{body}<p class=\"dim\">{machine}</p>\n</body></html>\n"
+         <meta name=\"viewport\" content=\"width=device-width\">\n<style>\n{STYLE}{}</style></head>\n\
+         <body>\n{body}<p class=\"dim\">{machine}</p>\n</body></html>\n",
+        svg::style()
     )
 }
 
