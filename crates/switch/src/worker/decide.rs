@@ -61,15 +61,12 @@ pub(super) struct Scene<'t> {
 }
 
 /// What was found for one packet, and what that relied upon.
-pub(super) struct Decision<'t> {
-    pub(super) headers: Headers,
-    pub(super) verdict: Verdict,
+#[derive(Clone, Copy)]
+struct Decision<'t> {
+    verdict: Verdict,
     ruling: Ruling<'t>,
-    source: Source,
-    /// `None` while nobody looks flows up.
+    /// `None` while nobody looks flows up, and if the table does not know where the packet came from.
     guard: Option<Guard>,
-    /// A rule wants copies besides.
-    has_copies: bool,
 }
 
 /// What is counted for packets of one stretch.
@@ -124,22 +121,24 @@ impl Worker {
         self.ask_rules(scene.arena, scene.topology, packets.clone());
         let mut index = packets.start;
         while index < packets.end {
-            let record = self.records[index];
-            if let Some(found) = record.repeats {
+            if let Some(found) = self.records[index].repeats {
                 let count = self.repeating(found, index..packets.end);
                 self.repeat(scene.topology, found, index..index + count);
                 counts.lookups.repeated += count as u64;
                 index += count;
                 continue;
             }
-            self.records[index].verdict = match record.classified {
+            // Only the headers are copied. A copy of the whole result is written to the stack in pieces and read back in
+            // other pieces, and the processor waits for that.
+            self.records[index].verdict = match &self.records[index].classified {
                 Ok(headers) => {
-                    let mut decision = self.find(scene, member, index - packets.start, headers, counts);
-                    self.apply(scene, index, &mut decision);
-                    self.record(scene, index, &decision);
+                    let mut headers = *headers;
+                    let decision = self.find(scene, member, index - packets.start, headers, counts);
+                    let has_copies = self.apply(scene, index, &mut headers, decision);
+                    self.record(scene, index, headers, decision, has_copies);
                     decision.verdict
                 }
-                Err(reason) => Verdict::Drop(reason),
+                Err(reason) => Verdict::Drop(*reason),
             };
             index += 1;
         }
@@ -169,32 +168,46 @@ impl Worker {
                 self.verdict(scene, member, headers, &mut counts.lookups)
             }
         };
-        Decision { headers, verdict, ruling, source, guard, has_copies: false }
+        Decision { verdict, ruling, guard: guard.filter(|_| source == Source::Known) }
     }
 
-    /// Does what the rule wants besides: it counts, marks, and copies.
+    /// Does what the rule wants besides: it counts, marks, and copies. Says whether it wants copies.
     #[inline]
-    fn apply(&mut self, scene: &Scene<'_>, index: usize, decision: &mut Decision<'_>) {
-        let Some(rule) = decision.ruling.rule else { return };
+    fn apply(
+        &mut self,
+        scene: &Scene<'_>,
+        index: usize,
+        headers: &mut Headers,
+        decision: Decision<'_>,
+    ) -> bool {
+        let Some(rule) = decision.ruling.rule else { return false };
         rule.cells.count(self.index, 1, self.burst.len_bytes(index).into());
         let extras = self.extras.len();
         match &rule.doing {
             Doing::Mark(mark) => {
-                decision.headers.mark = *mark;
-                self.records[index].classified = Ok(decision.headers);
+                headers.mark = *mark;
+                self.records[index].classified = Ok(*headers);
             }
-            Doing::Output(ports) => self.copy_to_others(ports, index, scene, decision),
-            Doing::Mirror(to) => self.mirror(index, *to, scene.topology, decision),
+            Doing::Output(ports) => self.copy_to_others(ports, index, scene, headers.vid),
+            Doing::Mirror(to) => {
+                self.mirror(index, *to, scene.topology, *headers, decision.verdict);
+            }
             Doing::Drop | Doing::Normal => {}
         }
-        decision.has_copies = rule.is_to_many() || self.extras.len() > extras;
+        rule.is_to_many() || self.extras.len() > extras
     }
 
     /// Tells kernel and cache what was decided, so that they repeat it.
     #[inline]
-    fn record(&mut self, scene: &Scene<'_>, index: usize, decision: &Decision<'_>) {
-        let (Some(guard), Source::Known) = (decision.guard, decision.source) else { return };
-        let Decision { headers, verdict, ruling, has_copies, .. } = *decision;
+    fn record(
+        &mut self,
+        scene: &Scene<'_>,
+        index: usize,
+        headers: Headers,
+        decision: Decision<'_>,
+        has_copies: bool,
+    ) {
+        let Decision { verdict, ruling, guard: Some(guard) } = decision else { return };
         let mark = self.records[index].facts.flow_mark;
         let mut carried = self.repeats.take_carried(mark);
         carried.packets += 1;

@@ -9,7 +9,7 @@ use forebay_pool::Arena;
 use super::Worker;
 use super::cache::Tally;
 use super::classify::Headers;
-use super::decide::{Decision, Scene, Verdict};
+use super::decide::{Scene, Verdict};
 use super::key::Key;
 use crate::rules::{AtL2, Place, RuleSet, Ruling};
 use crate::topology::{PortEntry, Topology};
@@ -85,26 +85,26 @@ impl Worker {
     }
 
     /// Notes the copy that a mirror makes of a packet, unless the packet goes there anyway.
-    pub(super) fn mirror(&mut self, index: usize, to: PortId, topology: &Topology, decision: &Decision<'_>) {
-        let goes_there = match decision.verdict {
+    pub(super) fn mirror(
+        &mut self,
+        index: usize,
+        to: PortId,
+        topology: &Topology,
+        headers: Headers,
+        verdict: Verdict,
+    ) {
+        let goes_there = match verdict {
             Verdict::Forward(id) => id == to,
-            Verdict::Flood => is_flooded(to, topology, decision.headers),
+            Verdict::Flood => is_flooded(to, topology, headers),
             Verdict::Drop(_) | Verdict::Refused(..) => false,
         };
-        if to != decision.headers.input && !goes_there {
+        if to != headers.input && !goes_there {
             self.extras.push((index, to));
         }
     }
 
     /// Notes copies for the ports behind the first that may have the packet.
-    pub(super) fn copy_to_others(
-        &mut self,
-        ports: &[PortId],
-        index: usize,
-        scene: &Scene<'_>,
-        decision: &Decision<'_>,
-    ) {
-        let vid = decision.headers.vid;
+    pub(super) fn copy_to_others(&mut self, ports: &[PortId], index: usize, scene: &Scene<'_>, vid: u16) {
         let may = ports.iter().filter(|id| may_leave(**id, scene.topology, scene.port, vid).is_ok());
         self.extras.extend(may.skip(1).map(|id| (index, *id)));
     }
