@@ -33,7 +33,7 @@ enum packet_in {
 struct stack {
 	__be16 ethertype; /* what comes next, which may announce a further tag, */
 	__u16 kinds;	  /* the tags before it, */
-	__u32 tags;	  /* how many there are, of which one may lie beside the packet, */
+	__u32 tags;	  /* their number, with one that lies beside the packet, */
 	__u32 at;	  /* and where what `ethertype` announces begins */
 };
 
@@ -78,8 +78,8 @@ static __always_inline int is_tag(__be16 ethertype)
 }
 
 /*
- * FLOW_STACKED, or 0. Without a branch, of which each doubles what the verifier
- * looks at without CAP_PERFMON: the product is 0 if the number is one of the two.
+ * FLOW_STACKED, or 0. It has no branch, because each branch doubles what the
+ * verifier looks at without CAP_PERFMON. The product is 0 if the EtherType is one of the two.
  */
 static __always_inline __u64 stacked_flag(__be16 ethertype, __u32 tags)
 {

@@ -261,7 +261,7 @@ struct loop_probe_body {
 	__u16 function;	 /* of ECTP: a reply */
 	__u16 receipt;	 /* 0 */
 	__u64 switch_id;
-	__u64 nonce;	 /* random; nobody else can know it before the probe is sent */
+	__u64 nonce;	 /* random, so that nobody can forge a probe before this one is sent */
 	__u16 port_id;	 /* of the port that it was sent out of */
 } __attribute__((packed));
 

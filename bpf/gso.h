@@ -25,9 +25,9 @@
 #define LEAST_SCTP_BYTES 28
 
 /*
- * Bytes of headers that may follow those which were read: at most about so many
- * in a tunnel (VXLAN or Geneve, Ethernet, IP, TCP), and any number where IPv6 has
- * more extension headers than are read.
+ * Bytes of headers that may follow the headers that were read. A tunnel (VXLAN or
+ * Geneve, Ethernet, IP, TCP) has at most about TUNNEL_BYTES. IPv6 with more extension
+ * headers than are read may have any number.
  */
 #define TUNNEL_BYTES 256
 #define ANY_BYTES 0xffff

@@ -1,4 +1,4 @@
-//! Which rule a packet falls under of which only a part could be read.
+//! Which rule decides about a packet that was read only in part.
 //!
 //! A sender chooses how many tags and extension headers a packet has, and nobody looks behind any number of them. So a
 //! rule that asks for what is unread may match or not. The caller says what such a doubt means for a rule's action.
@@ -34,8 +34,8 @@ impl<A> UnreadClassifier<A> {
         Self { steps: STEPS.map(|unread| step(rules, unread, &answer)) }
     }
 
-    /// What the rules say of a packet of which something is unread. `None`: ask with the fields that there are, because no
-    /// rule asks for others. The inner `None`: no rule says anything. May be called on the packet path.
+    /// What the rules say of a packet that was read only in part. `None`: no rule asks for the unread part, so ask the
+    /// ordinary classifier. The inner `None`: no rule says anything. May be called on the packet path.
     pub fn classify(&self, fields: &Fields) -> Option<Option<&A>> {
         let step = STEPS.iter().position(|step| *step == fields.unread)?;
         let classifier = self.steps[step].as_ref()?;

@@ -1,4 +1,4 @@
-//! The file: a first line that says what it is, then one change a line.
+//! The file. Its first line names its kind and format; each further line holds one change.
 //!
 //! ```text
 //!   {"forebay":"saved","format":2}

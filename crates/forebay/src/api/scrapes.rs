@@ -1,6 +1,6 @@
 //! One look at the switch for all who scrape `/metrics`.
 //!
-//! Whoever can reach the listener may scrape, so scrapes must cost the operator nothing. The rule this file keeps: one
+//! Everybody who reaches the listener may scrape, so many scrapes must cost little more than one. The rule this file keeps: one
 //! thread looks at the switch for all scrapes together, at most once in [`FRESH`]; the others wait without a thread.
 
 use std::sync::{Arc, Mutex, PoisonError};

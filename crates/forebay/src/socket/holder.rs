@@ -92,13 +92,13 @@ impl Holder {
     }
 }
 
-/// Whether somebody else holds it.
+/// Whether another process holds the lock.
 fn is_held(lock: &File) -> io::Result<bool> {
     match flock(lock, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Ok(true),
         taken => {
             taken?;
-            // Not for us: whoever binds the socket takes it.
+            // Given back: the process that binds the socket takes the lock.
             flock(lock, FlockOperation::Unlock)?;
             Ok(false)
         }
