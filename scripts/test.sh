@@ -16,10 +16,19 @@ started=$(date +%s)
 cargo test --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" | without_successes
 status=$?
 
+# What failed tests said, without backtraces. Of a long run's output the end is read first.
+failures() {
+    awk '/^(test result:|successes:)/ { is_wanted = 0 }
+        /^---- / { lines = 0 }
+        is_wanted && !/^ +([0-9]+:|at) / && lines++ < 30
+        /^failures:/ { is_wanted = 1; lines = 0 }' "$log"
+}
+
 total() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
 skipped=$(grep -c 'SKIP: ' "$log")
 
 echo
+failures
 grep '^test .* FAILED$' "$log"
 echo "passed:  $(($(total passed) - skipped))"
 echo "failed:  $(total failed)"

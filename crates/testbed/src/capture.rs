@@ -38,6 +38,8 @@ pub struct ChecksumReport {
     /// Packets that fit the link and whose checksum was nevertheless left unfinished. Those that are longer are
     /// several segments in one, which the kernel passes between virtual netdevs unfinished and uncut.
     pub unfinished: u64,
+    /// Packets of which nobody can tell whether their checksum is good or unfinished.
+    pub either: u64,
 }
 
 /// The longest frame a link with the usual MTU carries, with one tag.
@@ -116,7 +118,8 @@ pub fn report(packets: &[Vec<u8>]) -> ChecksumReport {
     let count = |matches: fn(Verdict) -> bool| verdicts.iter().filter(|v| matches(**v)).count() as u64;
     ChecksumReport {
         packets: packets.len() as u64,
-        good: count(Verdict::is_good),
+        good: count(|verdict| verdict == Verdict::Good),
+        either: count(|verdict| verdict == Verdict::GoodOrUnfinished),
         bad: count(Verdict::is_bad),
         unfinished: verdicts.iter().zip(packets).filter(|(v, p)| is_left_unfinished(**v, p)).count() as u64,
     }

@@ -10,6 +10,9 @@ pub enum Verdict {
     /// The TCP or UDP checksum is not computed yet: its field holds the sum of the pseudo-header, from which the
     /// receiving kernel, or whoever cuts a long packet into segments, would go on.
     Unfinished,
+    /// Both: the rest of the packet sums to zero, so that the sum of the pseudo-header is also the right checksum. By
+    /// chance this holds for one packet in 65,536.
+    GoodOrUnfinished,
     /// Nothing to verify: not IP, or a fragment.
     Unverified,
     /// The IPv4 header's is wrong.
@@ -23,12 +26,12 @@ pub enum Verdict {
 impl Verdict {
     /// Whether it was verified and found right.
     pub fn is_good(self) -> bool {
-        self == Verdict::Good
+        matches!(self, Verdict::Good | Verdict::GoodOrUnfinished)
     }
 
     /// Whether something is wrong with it.
     pub fn is_bad(self) -> bool {
-        !matches!(self, Verdict::Good | Verdict::Unfinished | Verdict::Unverified)
+        !matches!(self, Verdict::Unfinished | Verdict::Unverified) && !self.is_good()
     }
 }
 
@@ -73,10 +76,11 @@ fn verify_transport(addresses: &[u8], protocol: IpNumber, payload: &[u8]) -> Ver
         IpNumber::ICMP => sum([payload]),
         _ => return Verdict::Unverified,
     };
-    match total {
-        0xffff => Verdict::Good,
-        _ if is_unfinished(addresses, protocol, payload) => Verdict::Unfinished,
-        _ => Verdict::BadTransport,
+    match (total == 0xffff, is_unfinished(addresses, protocol, payload)) {
+        (true, false) => Verdict::Good,
+        (true, true) => Verdict::GoodOrUnfinished,
+        (false, true) => Verdict::Unfinished,
+        (false, false) => Verdict::BadTransport,
     }
 }
 
@@ -144,6 +148,16 @@ mod tests {
         assert_eq!(verify(&frame), Verdict::Unfinished);
         frame[51] += 1;
         assert_eq!(verify(&frame), Verdict::BadTransport);
+    }
+
+    #[test]
+    fn a_checksum_that_is_right_by_chance_before_it_is_finished_counts_as_either() {
+        let mut frame = packet(false);
+        frame[50..52].copy_from_slice(&[0x14, 0x20]);
+        let left = sum_with_pseudo(&[10, 0, 0, 1, 10, 0, 0, 2], IpNumber::TCP, &frame[34..]);
+        // The urgent pointer takes up what is missing to a sum of zero.
+        frame[52..54].copy_from_slice(&(0xffff - left).to_be_bytes());
+        assert_eq!(verify(&frame), Verdict::GoodOrUnfinished);
     }
 
     #[test]
