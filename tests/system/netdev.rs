@@ -18,6 +18,7 @@ const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
 
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_netdev_that_goes_down_comes_back_with_its_port", down_and_up);
+    suite.on_forebay("a_netdev_that_was_down_before_anybody_looked_is_not_down", was_down);
     suite.on_forebay("a_renamed_netdev_keeps_its_port", rename);
     suite.on_forebay("a_netdev_that_moves_to_another_namespace_and_back_is_found_again", moves);
     suite.on_forebay("a_netdev_deleted_and_made_again_is_found_again", deleted_and_made_again);
@@ -71,6 +72,23 @@ pub fn down_and_up(subject: Subject) -> Outcome {
         bed.lab.switch().ip(&["link", "set", host.name(), "up"])?;
         Ok(assert_recovered(bed, host, other)?)
     })
+}
+
+/// The events about it are still to be read when it is up again.
+fn was_down(subject: Subject) -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+    let daemon = bed.dut().pids()[0];
+    let (switch, port) = (bed.lab.switch(), hosts[0].name());
+    while_stopped(daemon, || {
+        switch.ip(&["link", "set", port, "down"])?;
+        switch.ip(&["link", "set", port, "up"]).map(drop)
+    })?;
+    // The other port's event comes after them.
+    bed.lab.switch().ip(&["link", "set", hosts[1].name(), "down"])?;
+    bed.client().wait_port_state(hosts[1].name(), PortState::NetdevDown)?;
+    let log = bed.forebay().log();
+    assert!(!log.contains(&format!("{}\" state=netdev-down", hosts[0].name())), "{log}");
+    Ok(())
 }
 
 pub fn rename(subject: Subject) -> Outcome {

@@ -66,7 +66,7 @@ impl Control {
         let mut changed = false;
         for event in events {
             changed |= match event {
-                LinkEvent::New(netdev) => self.netdev_changed(*netdev),
+                LinkEvent::New(netdev) => self.netdev_changed(&netdev),
                 LinkEvent::Queueing { ifindex } => self.queueing_changed(ifindex),
                 LinkEvent::Del { ifindex, name, moved } => self.netdev_went(ifindex, &name, moved),
                 LinkEvent::Overrun => self.events_were_lost(),
@@ -79,10 +79,16 @@ impl Control {
         changed
     }
 
-    fn netdev_changed(&mut self, netdev: Link) -> bool {
+    /// The netdev is asked how it is now: an event may have waited while it changed again, or while we attached to it.
+    fn netdev_changed(&mut self, then: &Link) -> bool {
+        let Some(id) = self.whose(then) else { return false };
+        self.may_look(id) && self.netdev_is_found(id, link::by_index(then.ifindex))
+    }
+
+    /// The port that is on a netdev, or waits for one of its name.
+    fn whose(&self, netdev: &Link) -> Option<PortId> {
         let known = self.ports.by_ifindex.get(&netdev.ifindex).copied();
-        let Some(id) = known.or_else(|| self.port_waiting_for(&netdev.name)) else { return false };
-        self.may_look(id) && self.netdev_is(id, netdev)
+        known.or_else(|| self.port_waiting_for(&netdev.name))
     }
 
     fn queueing_changed(&mut self, ifindex: u32) -> bool {
@@ -187,7 +193,9 @@ impl Control {
             self.netdev_went(ifindex, "", false);
         }
         for netdev in there.into_values() {
-            self.netdev_changed(netdev);
+            if let Some(id) = self.whose(&netdev).filter(|id| self.may_look(*id)) {
+                self.netdev_is(id, netdev);
+            }
         }
         true
     }

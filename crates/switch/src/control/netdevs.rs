@@ -3,7 +3,7 @@
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::NetdevLink;
-use forebay_kernel::netlink::{Link, link};
+use forebay_kernel::netlink::Link;
 
 use super::attach::Fitting;
 use super::port::{Attachment, Binding, Port};
@@ -11,16 +11,12 @@ use super::{Control, attach};
 use crate::worker::Feed;
 
 impl Control {
-    /// The netdev of a port is there and looks like this. Says whether the packet path must know.
+    /// A netdev looks like this now and is a port's, or may become the port's. Says whether the packet path must know.
     pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
-        if self.ports.by_ifindex.get(&netdev.ifindex) == Some(&id) {
-            let Some(port) = self.ports.get_mut(&id) else { return false };
-            return update(port, netdev) | self.look_at_peer(id);
-        }
-        // The event may be older than our own detaching: what it shows as a foreign program can be ours, long gone.
-        match link::by_index(netdev.ifindex) {
-            Ok(now) if now.name == netdev.name => self.come_back(id, now),
-            // Gone or renamed since: there is an event about that, too.
+        let is_its = self.ports.by_ifindex.get(&netdev.ifindex) == Some(&id);
+        match self.ports.get_mut(&id) {
+            Some(port) if is_its => update(port, netdev) | self.look_at_peer(id),
+            Some(port) if port.spec.netdev == netdev.name => self.come_back(id, netdev),
             _ => false,
         }
     }
