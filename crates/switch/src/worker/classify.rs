@@ -100,13 +100,8 @@ impl Worker {
                     (Some(_), Some(reason)) => Err(reason),
                     (Some(port), None) => {
                         has_read = true;
-                        match headers(arena, self.burst.packet(index), record.facts.tag, port) {
-                            Ok(classified) => classified,
-                            Err(cause) => {
-                                port.cells.of(self.index).bad_frame(cause);
-                                Err(DropReason::BadFrame)
-                            }
-                        }
+                        headers(arena, self.burst.packet(index), record.facts.tag, port)
+                            .map_err(|cause| refuse(cause, port, self.index))
                     }
                     (None, _) => Err(DropReason::PortDown),
                 };
@@ -116,23 +111,42 @@ impl Worker {
     }
 }
 
+/// Why a packet goes no further.
+enum Cause {
+    /// It is no frame that a switch may carry.
+    Frame(BadFrame),
+    /// Its port does not take it into any VLAN.
+    Vlan(DropReason),
+}
+
 #[inline]
 fn headers(
     arena: &Arena,
     packet: &[Segment],
     outside: Option<Tag>,
     port: &PortEntry,
-) -> Result<Classified, BadFrame> {
+) -> Result<Headers, Cause> {
     let first = &packet[0];
     let bytes = arena.bytes(&first.frame, first.offset, first.len);
-    let frame = forebay_wire::frame(bytes)?;
+    let frame = forebay_wire::frame(bytes).map_err(Cause::Frame)?;
     let tag = outside.or(frame.tag);
     let tag_is_out = outside.is_some();
     // A tag in the packet is what comes behind one that is not.
     let ethertype = if tag_is_out && frame.tag.is_some() { ethertype::VLAN } else { frame.ethertype };
-    let (dst, src) = (frame.dst, frame.src);
-    let vid = port.vlans.ingress(tag, is_tag(ethertype));
-    Ok(vid.map(|vid| Headers { input: port.id, dst, src, vid, tag, tag_is_out, ethertype, mark: 0 }))
+    let vid = port.vlans.ingress(tag, is_tag(ethertype)).map_err(Cause::Vlan)?;
+    Ok(Headers { input: port.id, dst: frame.dst, src: frame.src, vid, tag, tag_is_out, ethertype, mark: 0 })
+}
+
+/// The reason that is counted; what is wrong with a frame is counted besides.
+#[cold]
+fn refuse(cause: Cause, port: &PortEntry, worker: usize) -> DropReason {
+    match cause {
+        Cause::Frame(bad) => {
+            port.cells.of(worker).bad_frame(bad);
+            DropReason::BadFrame
+        }
+        Cause::Vlan(reason) => reason,
+    }
 }
 
 #[cfg(test)]
