@@ -49,6 +49,7 @@ use std::sync::Arc;
 use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_control::rule::MAX_OUTPUTS;
+use forebay_hints::Values;
 use forebay_policy::{Linger, Pace, RunList};
 use forebay_pool::{Burst, MAX_SEGMENTS_PER_PACKET};
 use forebay_xsk::Transmitter;
@@ -109,6 +110,8 @@ pub(crate) struct Worker {
     burst: Burst,
     /// Of the packets of the burst, in their order.
     records: Box<[Record]>,
+    /// What their devices told of them, where they told anything.
+    hints: Box<[Values]>,
     stretches: Vec<Stretch>,
     /// What rules were asked of the packets of one stretch; empty where there are none.
     asked: Vec<Asked>,
@@ -149,6 +152,7 @@ impl Worker {
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(BUDGET),
             records: record::records(),
+            hints: vec![Values::default(); BUDGET].into_boxed_slice(),
             stretches: Vec::with_capacity(BUDGET),
             asked: Vec::with_capacity(BUDGET),
             extras: Vec::with_capacity(BUDGET * MAX_OUTPUTS),

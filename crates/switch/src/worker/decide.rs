@@ -69,6 +69,17 @@ struct Decision<'t> {
     guard: Option<Guard>,
 }
 
+impl Decision<'_> {
+    /// What the packet leaves with.
+    #[inline]
+    fn mark(&self) -> u32 {
+        match self.ruling.rule.map(|rule| &rule.doing) {
+            Some(Doing::Mark(mark)) => *mark,
+            _ => 0,
+        }
+    }
+}
+
 /// What is counted for packets of one stretch.
 #[derive(Default)]
 struct Counts {
@@ -132,9 +143,10 @@ impl Worker {
             // other pieces, and the processor waits for that.
             self.records[index].verdict = match &self.records[index].classified {
                 Ok(headers) => {
-                    let mut headers = *headers;
+                    let headers = *headers;
                     let decision = self.find(scene, member, index - packets.start, headers, counts);
-                    let has_copies = self.apply(scene, index, &mut headers, decision);
+                    let headers = Headers { mark: decision.mark(), ..headers };
+                    let has_copies = self.apply(scene, index, headers, decision);
                     self.record(scene, index, headers, decision, has_copies);
                     decision.verdict
                 }
@@ -173,24 +185,15 @@ impl Worker {
 
     /// Does what the rule wants besides: it counts, marks, and copies. Says whether it wants copies.
     #[inline]
-    fn apply(
-        &mut self,
-        scene: &Scene<'_>,
-        index: usize,
-        headers: &mut Headers,
-        decision: Decision<'_>,
-    ) -> bool {
+    fn apply(&mut self, scene: &Scene<'_>, index: usize, headers: Headers, decision: Decision<'_>) -> bool {
         let Some(rule) = decision.ruling.rule else { return false };
         rule.cells.count(self.index, 1, self.burst.len_bytes(index).into());
         let extras = self.extras.len();
         match &rule.doing {
-            Doing::Mark(mark) => {
-                headers.mark = *mark;
-                self.records[index].classified = Ok(*headers);
-            }
+            Doing::Mark(_) => self.records[index].classified = Ok(headers),
             Doing::Output(ports) => self.copy_to_others(ports, index, scene, headers.vid),
             Doing::Mirror(to) => {
-                self.mirror(index, *to, scene.topology, *headers, decision.verdict);
+                self.mirror(index, *to, scene.topology, headers, decision.verdict);
             }
             Doing::Drop | Doing::Normal => {}
         }
@@ -230,7 +233,7 @@ impl Worker {
     ) {
         if let Some(tap) = &mut member.tap {
             for index in packets.clone() {
-                let hints = self.records[index].facts.hints;
+                let hints = *self.hints_of(index);
                 tap.take(arena, self.burst.packet(index), hints, moment.realtime_ns);
             }
             // Its memory is given back here, once a capture.
@@ -241,7 +244,7 @@ impl Worker {
         if let Some(cells) = &port.latency {
             // What programs read, and what a device's clock is kept at by PTP.
             let cell = cells.of(self.index);
-            let hints = self.records[packets].iter().map(|record| record.facts.hints);
+            let hints = packets.map(|index| self.hints_of(index));
             let arrived = hints.filter(|hints| hints.has(Hint::RxTimestamp));
             arrived.for_each(|hints| cell.observe(hints.rx_timestamp, moment.tai_ns));
         }

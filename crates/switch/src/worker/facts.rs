@@ -22,7 +22,8 @@ use crate::layouts::KnownLayout;
 pub(crate) struct Facts {
     /// Where all ports share the ring. `None`: there is no mark where the layout says, which only a broken program would do.
     pub(super) port: Option<PortId>,
-    pub(super) hints: Values,
+    /// There are hints: see `Worker::hints_of`.
+    pub(super) has_hints: bool,
     /// A VLAN tag that the packet has and that is not in it.
     pub(super) tag: Option<Tag>,
     /// Of the flow that the port's program found, or 0.
@@ -32,7 +33,7 @@ pub(crate) struct Facts {
 impl Worker {
     /// Reads what lies below the burst's packets. Runs of equal ids are looked up once.
     pub(super) fn look_below(&mut self, arena: &Arena, asks_port: bool) {
-        let Self { layouts, records, burst, shared, index: worker, .. } = self;
+        let Self { layouts, records, hints, burst, shared, index: worker, .. } = self;
         let (layouts, cell) = (&**layouts.load(), shared.worker_cell(*worker));
         let (mut id, mut found, mut run) = (LAYOUT_MARK, Found::Unknown, 0u64);
         for (index, record) in records[..burst.len()].iter_mut().enumerate() {
@@ -44,7 +45,9 @@ impl Worker {
             }
             run += 1;
             let (looked, end) = match found {
-                Found::Known(layout) => (Facts::hinted(bytes, layout), BELOW_BYTES - layout.plan.bytes()),
+                Found::Known(layout) => {
+                    (Facts::hinted(bytes, layout, &mut hints[index]), BELOW_BYTES - layout.plan.bytes())
+                }
                 Found::Stale | Found::Unknown => (Facts::default(), BELOW_BYTES),
             };
             let port = if asks_port { mark_at(bytes, end) } else { None };
@@ -52,25 +55,44 @@ impl Worker {
         }
         count(id, found, run, cell, *worker);
     }
+
+    /// What the device told of a packet of the burst.
+    #[inline]
+    pub(super) fn hints_of(&self, index: usize) -> &Values {
+        if self.records[index].facts.has_hints { &self.hints[index] } else { &NO_HINTS }
+    }
 }
 
+/// Of packets whose device tells nothing.
+const NO_HINTS: Values = Values {
+    present: 0,
+    rx_hash: 0,
+    rx_hash_type: 0,
+    rx_vlan_tci: 0,
+    rx_vlan_proto: 0,
+    rx_timestamp: 0,
+    flow_mark: 0,
+    rx_port: 0,
+};
+
 impl Facts {
+    /// Puts the hints into `told`.
     #[inline]
-    fn hinted(bytes: &[u8; BELOW_BYTES], layout: &KnownLayout) -> Self {
+    fn hinted(bytes: &[u8; BELOW_BYTES], layout: &KnownLayout, told: &mut Values) -> Self {
         let hints = layout.plan.read(bytes);
         if let Some(flow_mark) = hints.flow_mark().filter(|_| layout.is_ours) {
             // Of the others only the time is of use then; a tag it has not.
-            let hints = Values {
+            *told = Values {
                 present: Hint::RxTimestamp.bit(),
                 rx_timestamp: hints.rx_timestamp().unwrap_or_default(),
                 ..Values::default()
             };
-            return Self { hints, flow_mark, ..Self::default() };
+            return Self { has_hints: true, flow_mark, ..Self::default() };
         }
-        let hints = hints.values();
-        let is_out = layout.is_ours && hints.has(Hint::RxVlanTci);
-        let tag = is_out.then(|| Tag::from_tci(hints.rx_vlan_tci));
-        Self { hints, tag, ..Self::default() }
+        *told = hints.values();
+        let is_out = layout.is_ours && told.has(Hint::RxVlanTci);
+        let tag = is_out.then(|| Tag::from_tci(told.rx_vlan_tci));
+        Self { has_hints: true, tag, ..Self::default() }
     }
 }
 

@@ -1,4 +1,7 @@
 //! What the verbs know of one packet of the burst: each writes its part and reads those before it.
+//!
+//! Every verb passes over all records of the burst. So a record fills one cache line, and what few verbs read, hints, lies
+//! elsewhere.
 
 use forebay_control::DropReason;
 
@@ -10,6 +13,7 @@ use super::repeat::Found;
 
 /// One packet's record.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(super) struct Record {
     /// By receive: what the source knows of it.
     pub(super) facts: Facts,
@@ -20,6 +24,8 @@ pub(super) struct Record {
     /// By decide: where it goes.
     pub(super) verdict: Verdict,
 }
+
+const _: () = assert!(size_of::<Record>() == 64, "a cache line");
 
 /// As many as a burst has packets at most. What lies behind the burst's packets is of bursts before.
 pub(super) fn records() -> Box<[Record]> {

@@ -61,7 +61,7 @@ impl Worker {
         }
         let first = &self.burst.packet(index)[0];
         let key = Key::read(headers, arena.bytes(&first.frame, first.offset, first.len));
-        Asked::Deeper { key, set: self.cache.seek(&key, &self.records[index].facts.hints) }
+        Asked::Deeper { key, set: self.cache.seek(&key, self.hints_of(index)) }
     }
 
     /// The rule that the packet falls under which was asked about in this place, if there is one.
