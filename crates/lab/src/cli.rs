@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, thousand, threshold,
+    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, takeover, thousand,
+    threshold,
 };
 use forebay_testbed::{Result, clean};
 
@@ -44,6 +45,8 @@ enum Command {
     Hints(hints::Options),
     /// The daemon is killed again and again under load, and another takes over: what do connections notice?
     Restart(restart::Options),
+    /// A daemon with a thousand ports and a full forwarding table hands over to another: how long does `port list` wait?
+    Takeover(takeover::Options),
     /// Stations move, ports come and go, VLANs change under load: does anything arrive where it must not?
     Misdelivery(misdelivery::Options),
     /// One change after the other under a stream that the kernel carries: is each obeyed from when it is complete?
@@ -69,6 +72,7 @@ impl Cli {
             Command::Threshold(options) => experiment(|| threshold::run(&options)),
             Command::Hints(options) => experiment(|| hints::run(&options)),
             Command::Restart(options) => experiment(|| restart::run(&options)),
+            Command::Takeover(options) => experiment(|| takeover::run(&options)),
             Command::Misdelivery(options) => experiment(|| misdelivery::run(&options)),
             Command::Changes(options) => experiment(|| changes::run(&options)),
             Command::Flows(options) => experiment(|| flows::run(&options)),
