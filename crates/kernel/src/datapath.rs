@@ -21,10 +21,10 @@ use crate::hash::Secret;
 use crate::hints::{self, HintsError, HintsOptions};
 use crate::layout::{Bank, CollectorEnds, OWN_LAYOUTS, OWNERS_BESIDES_PORTS, PortConfig, Settings};
 use crate::left::LeftLinks;
-use crate::link::{self, LinkKind, NetdevLink, Relocated};
+use crate::link::{self, NetdevLink, Relocated};
 use crate::mapped::Mapped;
 use crate::object::{self, DatapathOptions};
-use crate::pins::Pins;
+use crate::pins::{LinkKind, Pins};
 use crate::probes::LoopProbes;
 use crate::{DatapathError, KernelCounters};
 
