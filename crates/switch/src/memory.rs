@@ -44,7 +44,6 @@ use crate::rate::Rate;
 use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
 use crate::shared::Shared;
 use crate::topology::PortEntry;
-use crate::vlan::PortVlans;
 use crate::worker::{
     Command, Commander, Emptied, Exchange, Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver,
     MemorySender, MemorySource, Moment, OFFERS, Offer, Offers, QUANTUM_BYTES, RulingCache, ServedSource,
@@ -495,23 +494,11 @@ impl Port {
     fn entry(&self, id: PortId) -> PortEntry {
         let ifindex = IfIndex(FIRST_IFINDEX + u32::from(id.0));
         PortEntry {
-            id,
             output: self.is_up.then_some(Output::Memory { owner: self.options.owner, ifindex }),
-            mode: self.options.vlan.clone(),
-            vlans: PortVlans::new(&self.options.vlan),
             isolated: self.options.isolated,
-            is_blocked: false,
             mtu: MTU,
-            takes_joints: false,
-            completes_checksums: false,
-            cells: Arc::clone(&self.cells),
-            latency: None,
-            is_xdp: false,
             takes_frames: true,
-            peer: None,
-            is_told: false,
-            is_captured: false,
-            generation: 0,
+            ..PortEntry::new(id, self.options.vlan.clone(), Arc::clone(&self.cells))
         }
     }
 }
