@@ -1,11 +1,16 @@
-//! Running scenarios: one test per scenario and subject, heavy ones one at a time, skips counted at the end.
+//! Running scenarios: one test per scenario and subject, heavy ones one at a time; skips are counted at the end, and the
+//! slowest scenarios named.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use forebay_testbed::dut::forebay::BINARY_VARIABLE;
 use forebay_testbed::{PortKind, clean};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Scenarios whose times are printed.
+const SLOWEST: usize = 20;
 
 /// What a scenario ends with.
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -41,6 +46,7 @@ impl Subject {
 pub struct Suite {
     trials: Vec<Trial>,
     skips: Arc<Mutex<Vec<String>>>,
+    times: Arc<Mutex<Vec<(Duration, String)>>>,
     heavy: Arc<Mutex<()>>,
 }
 
@@ -96,9 +102,13 @@ impl Suite {
 
     fn add(&mut self, name: String, is_heavy: bool, scenario: impl Scenario) {
         let (skips, heavy, title) = (Arc::clone(&self.skips), Arc::clone(&self.heavy), name.clone());
+        let times = Arc::clone(&self.times);
         self.trials.push(Trial::test(name, move || {
             let _one_at_a_time = is_heavy.then(|| heavy.lock().unwrap_or_else(|poison| poison.into_inner()));
-            run_or_skip(&title, &skips, scenario)
+            let started = Instant::now();
+            let outcome = run_or_skip(&title, &skips, scenario);
+            times.lock().expect("no test panics while it holds this").push((started.elapsed(), title));
+            outcome
         }));
     }
 
@@ -110,12 +120,24 @@ impl Suite {
         let skips = self.skips.lock().map(|skips| skips.clone()).unwrap_or_default();
         println!("skipped: {}", skips.len());
         skips.iter().for_each(|skip| println!("  {skip}"));
+        self.times.lock().map(|times| print_slowest(&times)).unwrap_or_default();
         conclusion.exit()
     }
 }
 
 trait Scenario: FnOnce() -> Outcome + Send + 'static {}
 impl<F: FnOnce() -> Outcome + Send + 'static> Scenario for F {}
+
+/// Whoever shortens the suite begins with these. A scenario's time is without its wait for other heavy ones.
+fn print_slowest(times: &[(Duration, String)]) {
+    let mut times = times.to_vec();
+    times.sort_unstable_by(|one, other| other.cmp(one));
+    let total: Duration = times.iter().map(|(time, _)| *time).sum();
+    println!("scenarios: {} in {:.0} s of threads; the slowest:", times.len(), total.as_secs_f64());
+    for (time, name) in times.iter().take(SLOWEST) {
+        println!("  {:6.1} s  {name}", time.as_secs_f64());
+    }
+}
 
 fn run_or_skip(title: &str, skips: &Mutex<Vec<String>>, scenario: impl Scenario) -> Result<(), Failed> {
     if !nix::unistd::geteuid().is_root() {

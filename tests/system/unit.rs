@@ -65,6 +65,39 @@ impl Scene {
         Ok(self.systemd.property("MainPID")?)
     }
 
+    /// Adds these lines to the unit's section `[Service]`.
+    fn change_unit(&self, lines: &str) -> Outcome {
+        const FOLDER: &str = "etc/systemd/system/forebay.service.d";
+        self.systemd.run("mkdir", &["-p", &format!("/{FOLDER}")])?;
+        self.systemd.write(&format!("{FOLDER}/test.conf"), &format!("[Service]\n{lines}\n"))?;
+        self.systemd.systemctl(&["daemon-reload"])?;
+        Ok(())
+    }
+
+    /// Waits until the service has another daemon than `first`.
+    fn wait_for_another(&self, first: &str) -> Outcome {
+        wait::until("another daemon", LIMIT, || {
+            self.systemd.property("ActiveState").is_ok_and(|state| state == "active")
+                && self.daemon().is_ok_and(|now| now != first && now != "0")
+        })?;
+        Ok(())
+    }
+
+    /// Both ports are there, and what the kernel carried was counted on.
+    fn assert_counted_on(&self, before: &[u64]) -> Outcome {
+        let after = self.carried()?;
+        let is_counted_on =
+            after.len() == 2 && after.iter().zip(before).all(|(after, before)| after > before);
+        assert!(is_counted_on, "{before:?} {after:?}\n{}", self.systemd.log());
+        Ok(())
+    }
+
+    /// The service has stopped, and nothing is attached any more.
+    fn assert_detached(&self) -> Outcome {
+        let is_clean = || traces(&self.lab).is_ok_and(|left| left.is_empty());
+        Ok(wait::until("everything to be detached", LIMIT, is_clean)?)
+    }
+
     /// Pings all the while that something is done to the service; none may get lost.
     fn undisturbed_by(&self, change: impl FnOnce() -> Outcome) -> Outcome {
         let (report, changed) = std::thread::scope(|scope| {
@@ -87,10 +120,9 @@ fn restart(subject: Subject) -> Outcome {
         scene.systemd.systemctl(&["restart", "forebay"])?;
         Ok(())
     })?;
-    let (second, after) = (scene.daemon()?, scene.carried()?);
+    let second = scene.daemon()?;
     assert_ne!(first, second);
-    let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
-    assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
+    scene.assert_counted_on(&before)?;
 
     let user = scene.systemd.run("ps", &["-o", "user=", "-p", &second])?.stdout;
     assert_eq!(user.trim(), "forebay");
@@ -99,8 +131,7 @@ fn restart(subject: Subject) -> Outcome {
     assert_eq!(scene.systemd.property("Result")?, "success");
     let left = scene.systemd.run("ls", &["-A", PINS, "/run"])?.stdout;
     assert!(!left.contains("run-forebay") && !left.contains("\nforebay\n"), "{left}");
-    wait::until("everything to be detached", LIMIT, || traces(&scene.lab).is_ok_and(|left| left.is_empty()))?;
-    Ok(())
+    scene.assert_detached()
 }
 
 fn crash(subject: Subject) -> Outcome {
@@ -108,16 +139,9 @@ fn crash(subject: Subject) -> Outcome {
     let (first, before) = (scene.daemon()?, scene.carried()?);
     scene.undisturbed_by(|| {
         scene.systemd.systemctl(&["kill", "--signal=KILL", "forebay"])?;
-        wait::until("another daemon", LIMIT, || {
-            scene.systemd.property("ActiveState").is_ok_and(|state| state == "active")
-                && scene.daemon().is_ok_and(|now| now != first && now != "0")
-        })?;
-        Ok(())
+        scene.wait_for_another(&first)
     })?;
-    let after = scene.carried()?;
-    let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
-    assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
-    Ok(())
+    scene.assert_counted_on(&before)
 }
 
 fn verbs(subject: Subject) -> Outcome {
@@ -285,41 +309,26 @@ fn groups() -> Outcome {
     Ok(())
 }
 
-/// A watchdog that does not wait for a minute.
-const IMPATIENT: &str = "mkdir -p /etc/systemd/system/forebay.service.d
-printf '[Service]\nWatchdogSec=6\n' >/etc/systemd/system/forebay.service.d/watchdog.conf
-systemctl daemon-reload";
-
 fn stands_still() -> Outcome {
     let scene = Scene::new(Subject::Forebay(PortKind::VethTcx))?;
-    scene.systemd.run("sh", &["-c", IMPATIENT])?;
+    // The watchdog does not wait for a minute.
+    scene.change_unit("WatchdogSec=6")?;
     scene.systemd.systemctl(&["restart", "forebay"])?;
     let (first, before) = (scene.daemon()?, scene.carried()?);
     scene.systemd.systemctl(&["kill", "--signal=STOP", "forebay"])?;
-    wait::until("another daemon", LIMIT, || {
-        scene.systemd.property("ActiveState").is_ok_and(|state| state == "active")
-            && scene.daemon().is_ok_and(|now| now != first && now != "0")
-    })?;
+    scene.wait_for_another(&first)?;
     scene.ping()?;
-    let after = scene.carried()?;
-    let is_counted_on = after.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before);
-    assert!(is_counted_on, "{before:?} {after:?}\n{}", scene.systemd.log());
-    Ok(())
+    scene.assert_counted_on(&before)
 }
-
-/// A daemon that hangs when it is told to stop: the signal that it is sent instead says nothing to it.
-const DEAF: &str = "mkdir -p /etc/systemd/system/forebay.service.d
-printf '[Service]\nKillSignal=SIGCONT\nTimeoutStopSec=1\n' >/etc/systemd/system/forebay.service.d/deaf.conf
-systemctl daemon-reload";
 
 fn deaf() -> Outcome {
     let scene = Scene::new(Subject::Forebay(PortKind::VethTcx))?;
-    scene.systemd.run("sh", &["-c", DEAF])?;
+    // A daemon that hangs when it is told to stop: the signal that it is sent instead says nothing to it.
+    scene.change_unit("KillSignal=SIGCONT\nTimeoutStopSec=1")?;
     scene.systemd.systemctl(&["stop", "forebay"])?;
     assert_eq!(scene.systemd.property("Result")?, "timeout");
     assert_eq!(scene.systemd.run("find", &[PINS, "-mindepth", "1"])?.stdout, "");
-    wait::until("everything to be detached", LIMIT, || traces(&scene.lab).is_ok_and(|left| left.is_empty()))?;
-    Ok(())
+    scene.assert_detached()
 }
 
 fn of_another_user() -> Outcome {

@@ -14,30 +14,19 @@ use forebay_wire::TagKinds;
 
 use crate::{Fields, Match, PortRange, Prefix};
 
+mod limit;
 mod numbers;
 mod ports;
 mod prefixes;
+
+pub use limit::{MAX_CLASSES, TooManyClasses};
 
 use numbers::NumberClasses;
 use ports::PortClasses;
 use prefixes::PrefixClasses;
 
-/// How many classes a dimension has at most beside class 0, so that a class fits in 16 bits; protocols in 8.
-pub const MAX_CLASSES: usize = u16::MAX as usize;
 /// All protocol numbers but one.
 const MAX_PROTO_CLASSES: usize = u8::MAX as usize;
-
-/// Rules tell apart more values than classes can number: remove rules of which this error names the kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rules tell {classes} {what} apart, and {limit} is the limit")]
-pub struct TooManyClasses {
-    /// What there is too much of.
-    pub what: &'static str,
-    /// How many classes there would be.
-    pub classes: usize,
-    /// How many there may be.
-    pub limit: usize,
-}
 
 /// What rules can tell of a packet behind layer 2, 12 bytes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -144,11 +133,6 @@ impl Classes {
     pub fn dst_ports(&self) -> &[(PortRange, u16)] {
         self.dports.runs()
     }
-}
-
-/// Refuses more than `limit` classes of `what`.
-fn check(what: &'static str, classes: usize, limit: usize) -> Result<(), TooManyClasses> {
-    if classes > limit { Err(TooManyClasses { what, classes, limit }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -43,4 +43,4 @@ pub use forebay_wire::{TagKinds, Unread};
 pub use matching::{Match, MatchError};
 pub use port_range::{PortRange, PortRangeError};
 pub use prefix::{Prefix, PrefixError};
-pub use unread::UnreadClassifier;
+pub use unread::{UnreadClassifier, UnreadOutcome};

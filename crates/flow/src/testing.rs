@@ -22,6 +22,20 @@ const TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// Group bits and the top bit of 48 are among them.
 const MACS: [u64; 3] = [1, 2, 0xffff_ffff_fffe];
 
+/// A packet of IPv4.
+pub(crate) fn of_v4(network: Network) -> Fields {
+    Fields {
+        in_port: 3,
+        vlan: 10,
+        src_mac: 1,
+        dst_mac: 2,
+        ethertype: 0x0800,
+        tags: TagKinds::NONE,
+        network: Some(network),
+        unread: Unread::Nothing,
+    }
+}
+
 fn port() -> impl Strategy<Value = u16> {
     prop_oneof![6 => 0u16..8, 1 => Just(u16::MAX), 1 => Just(u16::MAX - 1)]
 }

@@ -14,6 +14,17 @@ use crate::{Classifier, Fields, Rule};
 /// The steps at which something is unread.
 const STEPS: [Unread; 3] = [Unread::Ports, Unread::Transport, Unread::Everything];
 
+/// What rules say of a packet that was read only in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadOutcome<'c, A> {
+    /// The answer of the first rule that matches or may match and that has an answer.
+    Answer(&'c A),
+    /// No rule has an answer.
+    NoRule,
+    /// No rule asks for what is unread: the ordinary [`Classifier`] finds the rule.
+    NotAsked,
+}
+
 /// What is left of a set of rules for packets that cannot be read in full. Changes with the rules: make a new one.
 #[derive(Clone, Debug)]
 pub struct UnreadClassifier<A> {
@@ -34,12 +45,17 @@ impl<A> UnreadClassifier<A> {
         Self { steps: STEPS.map(|unread| step(rules, unread, &answer)) }
     }
 
-    /// What the rules say of a packet that was read only in part. `None`: no rule asks for the unread part, so ask the
-    /// ordinary classifier. The inner `None`: no rule says anything. May be called on the packet path.
-    pub fn classify(&self, fields: &Fields) -> Option<Option<&A>> {
-        let step = STEPS.iter().position(|step| *step == fields.unread)?;
-        let classifier = self.steps[step].as_ref()?;
-        Some(classifier.classify(fields).map(|rule| &rule.action))
+    /// Returns what the rules say of a packet; [`UnreadOutcome::NotAsked`] if it was read in full. May be called on the
+    /// packet path.
+    pub fn classify(&self, fields: &Fields) -> UnreadOutcome<'_, A> {
+        let step = STEPS.iter().position(|step| *step == fields.unread);
+        let Some(classifier) = step.and_then(|step| self.steps[step].as_ref()) else {
+            return UnreadOutcome::NotAsked;
+        };
+        match classifier.classify(fields) {
+            Some(rule) => UnreadOutcome::Answer(&rule.action),
+            None => UnreadOutcome::NoRule,
+        }
     }
 }
 
@@ -116,8 +132,9 @@ mod tests {
             for (packet, step) in packets {
                 let fields = as_read(&packet, step);
                 let found = match unread.classify(&fields) {
-                    Some(found) => found.copied(),
-                    None => classifier.classify(&fields).map(|rule| (rule.id, true)),
+                    UnreadOutcome::Answer(answer) => Some(*answer),
+                    UnreadOutcome::NoRule => None,
+                    UnreadOutcome::NotAsked => classifier.classify(&fields).map(|rule| (rule.id, true)),
                 };
                 prop_assert_eq!(found, by_definition(&classifier, &fields), "{:?}", fields);
             }

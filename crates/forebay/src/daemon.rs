@@ -6,6 +6,7 @@
 
 mod apply;
 mod handover;
+mod notice;
 mod settings;
 mod watchdog;
 
@@ -31,6 +32,7 @@ use crate::socket::{Access, OwnedSocket, SocketError};
 use crate::{preflight, wiring};
 
 use handover::Leaving;
+use notice::notify;
 use settings::{Source, SourceError};
 
 /// Blocking calls at once; the rest waits its turn. Scrapes take one at most, so eight are left for requests.
@@ -166,13 +168,6 @@ async fn stop(switch: Arc<dyn SwitchControl>, signals: &mut Signals) -> Result<(
     };
     wiring::abandon_switch();
     Err(failed)
-}
-
-/// Tells the service manager, if there is one.
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "can't send the daemon's state to the service manager");
-    }
 }
 
 struct Signals {

@@ -10,223 +10,36 @@
 //!   key ─► hash ─┬─► bucket ─► 4 ways        free ─ insert ─► used ─ remove ─► left ─ reclaim ─► free
 //!                └─► bucket ─► 4 ways
 //! ```
-#![allow(unsafe_code, reason = "promises that its values may be mapped")]
+
+mod detached;
+mod key;
+mod place;
+#[cfg(test)]
+mod tests;
+mod verdict;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use forebay_control::memory::{FLOW_WAYS, FlowShape};
-use forebay_flow::Class;
 
 use crate::DatapathError;
-use crate::generations::{Generations, StationSlot};
+use crate::generations::StationSlot;
 use crate::hash::Secret;
-use crate::mapped::{Mapped, Shared};
+use crate::mapped::Mapped;
+
+pub use key::FlowKey;
+pub(crate) use place::Flow;
+#[cfg(test)]
+pub(crate) use place::Says;
+pub use verdict::{FlowAction, FlowTag, FlowVerdict};
+
+use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, TAG_KEEP, TAG_REMOVE, TAG_SET, TELL, write};
 
 const WAYS: usize = FLOW_WAYS as usize;
-/// The tags' part of a key: there is an outer 802.1Q tag, and there are further tags.
-const TAGGED: u64 = 0x1000;
-const STACKED: u64 = 0x2000;
-const TAG_SHIFT: u32 = 48;
-
-/// Odd, and otherwise without a pattern (the golden ratio's first bits).
-const DIGEST: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// `struct flow`, bpf/forebay.h.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Flow {
-    pub(crate) key: [AtomicU64; 4],
-    pub(crate) decided: AtomicU64,
-    pub(crate) version: AtomicU32,
-    pub(crate) ifindex: AtomicU32,
-    pub(crate) says: Says,
-}
-
-/// `struct flow_says`, bpf/forebay.h.
-#[derive(Debug)]
-#[repr(C, align(8))]
-pub(crate) struct Says {
-    pub(crate) output: AtomicU16,
-    pub(crate) max_length: AtomicU16,
-    pub(crate) source: AtomicU16,
-    pub(crate) destination: AtomicU16,
-    pub(crate) action: AtomicU8,
-    pub(crate) tag: AtomicU8,
-    pub(crate) vid: AtomicU16,
-    pub(crate) mark: AtomicU32,
-}
-
-// SAFETY: integers only, all of them atomics.
-unsafe impl Shared for Flow {}
-
 /// `struct flow_count`, bpf/forebay.h.
 type Count = [AtomicU64; 2];
-
-/// What the packets of a flow have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowKey(pub(crate) [u64; 4]);
-
-impl FlowKey {
-    /// Of packets that came in at a port with these addresses, and with an outer 802.1Q tag of this VLAN or without one.
-    #[inline]
-    pub fn new(port_id: u16, tag: Option<u16>, src: u64, dst: u64) -> Self {
-        let tag = tag.map_or(0, |vid| TAGGED | u64::from(vid));
-        Self([address_word(dst) | u64::from(port_id) << 48, address_word(src) | tag << 48, 0, 0])
-    }
-
-    /// Of those among them that have further tags, or of those that have none.
-    #[inline]
-    #[must_use]
-    pub fn stacked(mut self, is_stacked: bool) -> Self {
-        let bit = STACKED << TAG_SHIFT;
-        self.0[1] = if is_stacked { self.0[1] | bit } else { self.0[1] & !bit };
-        self
-    }
-
-    /// Of those among them that have this class.
-    #[inline]
-    pub fn deeper(self, class: Class) -> Self {
-        let Class { ethertype, src, dst, sport, dport, proto, tags } = class;
-        let [to, from, ..] = self.0;
-        let words = |low: [u16; 4]| low.iter().rev().fold(0, |word, part| word << 16 | u64::from(*part));
-        Self([
-            to,
-            from,
-            words([src, dst, sport, dport]),
-            words([proto.into(), ethertype, 1, tags.bits().into()]),
-        ])
-    }
-
-    /// A number that two keys seldom share, for small tables of recent ones; packet path.
-    #[inline]
-    pub fn digest(&self) -> u64 {
-        let mixed = (self.0[0] ^ self.0[2].rotate_left(17)).wrapping_mul(DIGEST) ^ self.0[1] ^ self.0[3];
-        mixed.wrapping_mul(DIGEST) ^ mixed >> 29
-    }
-
-    /// The input port.
-    pub fn port_id(&self) -> u16 {
-        (self.0[0] >> 48) as u16
-    }
-
-    /// The VLAN id in the packets' tag.
-    pub fn tag(&self) -> Option<u16> {
-        let tag = self.0[1] >> 48;
-        (tag & TAGGED != 0).then_some((tag & 0xfff) as u16)
-    }
-
-    /// Whether the packets have further tags.
-    pub fn is_stacked(&self) -> bool {
-        self.0[1] >> TAG_SHIFT & STACKED != 0
-    }
-
-    /// The destination address.
-    pub fn dst(&self) -> u64 {
-        address_of(self.0[0])
-    }
-
-    /// The source address.
-    pub fn src(&self) -> u64 {
-        address_of(self.0[1])
-    }
-}
-
-/// An address as programs read it from a packet: four bytes as one number, then two.
-#[inline]
-fn address_word(mac: u64) -> u64 {
-    let [_, _, a, b, c, d, e, f] = mac.to_be_bytes();
-    u64::from(u32::from_ne_bytes([a, b, c, d])) | u64::from(u16::from_ne_bytes([e, f])) << 32
-}
-
-fn address_of(word: u64) -> u64 {
-    let ([a, b, c, d], [e, f]) = ((word as u32).to_ne_bytes(), ((word >> 32) as u16).to_ne_bytes());
-    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-}
-
-/// What becomes of a packet's tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FlowTag {
-    /// It stays, or there stays none.
-    Keep,
-    /// It is taken off, if there is one.
-    Remove,
-    /// It is put on, or its VLAN id replaced.
-    Set(u16),
-}
-
-/// Where packets of a flow go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FlowAction {
-    /// To one port.
-    Output {
-        /// Its id.
-        port_id: u16,
-        /// Its netdev.
-        ifindex: u32,
-        /// With their tag as it shall be.
-        tag: FlowTag,
-        /// At once to the other end of its netdev, a veth whose other end is in another network namespace and has the
-        /// packets' destination for its address; only of packets that come in by tcx.
-        to_peer: bool,
-        /// With this mark (`SO_MARK`); only of packets that come in by tcx.
-        mark: u32,
-    },
-    /// Nowhere.
-    Drop {
-        /// The port whose settings say so, which may be the input.
-        port_id: u16,
-    },
-    /// To user space, which is told by a hint what it decided last; only of packets that come in by XDP to a port with our
-    /// hints, and without a tag.
-    Tell {
-        /// The port whose settings say so, which may be the input.
-        port_id: u16,
-        /// The hint: a number that no other flow has or had.
-        flow_mark: u32,
-    },
-    /// That depends on the classes of what lies deeper in them; see [`ClassTable`](crate::ClassTable).
-    Deeper {
-        /// Which classes: a sum of `enum deeper`, bpf/forebay.h.
-        classes: u16,
-    },
-}
-
-impl FlowAction {
-    /// The port besides the input whose settings it relies upon.
-    pub fn port_id(&self) -> Option<u16> {
-        match *self {
-            Self::Output { port_id, .. } | Self::Drop { port_id } | Self::Tell { port_id, .. } => {
-                Some(port_id)
-            }
-            Self::Deeper { .. } => None,
-        }
-    }
-}
-
-/// A decision, and what it relied upon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowVerdict {
-    /// What to do.
-    pub action: FlowAction,
-    /// Packets longer than this, as they come in, are not decided by it.
-    pub max_length: u16,
-    /// The source's place.
-    pub source: StationSlot,
-    /// The destination's place; the default, where it does not matter.
-    pub destination: StationSlot,
-    /// The sum of all generations that it was decided under.
-    pub decided: u64,
-}
-
-impl FlowVerdict {
-    /// Whether nothing has changed since that it relied upon.
-    pub fn holds(&self, key: FlowKey, generations: &Generations) -> bool {
-        let output = self.action.port_id().unwrap_or(key.port_id());
-        self.decided == generations.sum([self.source, self.destination], [key.port_id(), output])
-    }
-}
 
 /// Where in the table a flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -482,19 +295,6 @@ impl FlowTable {
     }
 }
 
-/// `enum flow_action` and `enum flow_tag`, bpf/forebay.h.
-const NONE: u8 = 0;
-const OUTPUT: u8 = 1;
-const DROP: u8 = 2;
-const DEEPER: u8 = 3;
-const DELIVER: u8 = 4;
-const TELL: u8 = 5;
-/// The daemon's own: given up, and not yet free.
-const LEFT: u8 = 255;
-const TAG_KEEP: u8 = 0;
-const TAG_REMOVE: u8 = 1;
-const TAG_SET: u8 = 2;
-
 fn get([packets, bytes]: &Count) -> FlowCount {
     FlowCount { packets: packets.load(Acquire), bytes: bytes.load(Acquire) }
 }
@@ -507,17 +307,3 @@ fn set([packets, bytes]: &Count, count: FlowCount) {
 fn places_of(bucket: usize) -> impl Iterator<Item = FlowNumber> + Clone {
     (0..WAYS).map(move |way| FlowNumber((bucket * WAYS + way) as u32))
 }
-
-/// Changes a flow while nobody who reads it believes what it says.
-fn write(flow: &Flow, change: impl FnOnce(&Flow)) {
-    // It is odd already where an earlier process was killed in here.
-    let version = flow.version.load(Relaxed) | 1;
-    flow.version.store(version, Relaxed);
-    fence(Release);
-    change(flow);
-    flow.version.store(version.wrapping_add(1), Release);
-}
-
-mod detached;
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,7 @@
 //! Somebody else's program that writes hints, made part of a port's program: linked, sized, loaded for one netdev.
 
 use std::cell::RefCell;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use forebay_hints::program::{ID_CONSTANT, constant_offset};
@@ -10,11 +10,9 @@ use rustix::fs::MemfdFlags;
 
 use crate::DatapathError;
 use crate::layout::Settings;
-use crate::link::check_room;
-use crate::object::{BOUND_WITH_FRAGS, OBJECT, program};
+use crate::link::{BOUND_WITH_FRAGS, check_room};
+use crate::object::{LINKED, OBJECT, is_constants, program};
 
-/// The program that calls it.
-pub(crate) const LINKED: &str = "xdp_port_linked";
 const SETTINGS_CONSTANT: &str = "settings";
 /// Lines of what libbpf and the verifier say that a refusal shows; they say why at the end.
 const LAST_LINES: usize = 12;
@@ -130,9 +128,4 @@ fn set_constants(
         place.copy_from_slice(bytes);
     }
     Ok(())
-}
-
-/// libbpf calls the map after the object: `NAME.rodata`.
-pub(crate) fn is_constants(name: &OsStr) -> bool {
-    name.to_string_lossy().ends_with(".rodata")
 }

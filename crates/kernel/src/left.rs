@@ -11,8 +11,8 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_sys as sys;
 
-use crate::Pins;
-use crate::link::{self, LinkKind, NetdevLink};
+use crate::link::{self, NetdevLink};
+use crate::pins::{LinkKind, Pins};
 
 /// Most programs at one place of a netdev (`BPF_MPROG_MAX`, include/linux/bpf_mprog.h, 6.18).
 const MOST_PROGRAMS: usize = 64;

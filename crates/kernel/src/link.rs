@@ -7,7 +7,6 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::{AsRawLibbpf as _, Object, Program};
 use libbpf_sys as sys;
 
-use crate::object::BOUND_WITH_FRAGS;
 use crate::{DatapathError, Pins};
 
 /// `BPF_TCX_INGRESS`, include/uapi/linux/bpf.h.
@@ -15,35 +14,9 @@ pub(crate) const TCX_INGRESS: sys::bpf_attach_type = 46;
 /// `BPF_XDP`, include/uapi/linux/bpf.h.
 const XDP: sys::bpf_attach_type = 37;
 
-/// Where on a netdev a link is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkKind {
-    /// At the tcx ingress.
-    Tcx,
-    /// At the XDP hook.
-    Xdp,
-}
-
-impl LinkKind {
-    /// The name of a port's pinned link.
-    pub(crate) fn pin_name(self, port_id: u16) -> String {
-        match self {
-            Self::Tcx => format!("tcx_{port_id}"),
-            Self::Xdp => format!("xdp_{port_id}"),
-        }
-    }
-
-    /// The kind and the port of the link that has this name.
-    pub(crate) fn of_pin(name: &str) -> Option<(Self, u16)> {
-        let (kind, id) = name.split_once('_')?;
-        let kind = match kind {
-            "tcx" => Self::Tcx,
-            "xdp" => Self::Xdp,
-            _ => return None,
-        };
-        Some((kind, id.parse().ok()?))
-    }
-}
+/// `BPF_F_XDP_HAS_FRAGS` and `BPF_F_XDP_DEV_BOUND_ONLY`, include/uapi/linux/bpf.h. libbpf's setter overwrites what the
+/// section name had set, so both are given.
+pub(crate) const BOUND_WITH_FRAGS: u32 = (1 << 5) | (1 << 6);
 
 /// A program attached to a netdev. Dropping it detaches the program, and only that one.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use libbpf_rs::{
 
 use crate::flows::Flow;
 use crate::hash::Secret;
-use crate::hints::LINKED;
 use crate::layout::{BANKS, DEPARTURES_A_WORKER, OWNERS_BESIDES_PORTS, Settings};
-use crate::{DatapathError, Pins, generations, hints, link};
+use crate::link::BOUND_WITH_FRAGS;
+use crate::{DatapathError, Pins, generations, link};
 
 /// ELF wants its bytes aligned.
 #[repr(C, align(8))]
@@ -22,12 +22,11 @@ struct Aligned<T: ?Sized>(T);
 static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/forebay.bpf.o")));
 pub(crate) static OBJECT: &[u8] = &ALIGNED.0;
 
-/// `BPF_F_XDP_HAS_FRAGS` and `BPF_F_XDP_DEV_BOUND_ONLY`, include/uapi/linux/bpf.h. libbpf's setter overwrites what the
-/// section name had set, so both are given.
-pub(crate) const BOUND_WITH_FRAGS: u32 = (1 << 5) | (1 << 6);
-
 /// What programs of others are linked to.
 pub const PORT_PROGRAM: PortProgram<'static> = PortProgram { object: OBJECT, licence: "Dual BSD/GPL" };
+
+/// The program that calls functions of others' objects.
+pub(crate) const LINKED: &str = "xdp_port_linked";
 
 /// Programs that use metadata kfuncs: they load only for one netdev.
 const BOUND: [&str; 3] = ["collector", "xdp_port_bound", "xdp_port_hinted"];
@@ -145,6 +144,11 @@ pub(crate) fn name_of(map: &OsStr) -> String {
     name.strip_prefix(TABLE_PREFIX).unwrap_or(&name).to_owned()
 }
 
+/// libbpf calls the map after the object: `NAME.rodata`.
+pub(crate) fn is_constants(name: &OsStr) -> bool {
+    name.to_string_lossy().ends_with(".rodata")
+}
+
 /// How large a table is; nothing for other maps.
 fn table_bytes(name: &str, settings: &Settings) -> Option<u32> {
     let bytes = match name {
@@ -182,7 +186,7 @@ fn size_maps(
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
-            _ if hints::is_constants(map.name()) => {
+            _ if is_constants(map.name()) => {
                 let bytes = settings.to_bytes();
                 map.set_initial_value(&bytes).map_err(DatapathError::bpf("set the programs' constants"))?;
                 continue;
@@ -203,7 +207,7 @@ pub(crate) fn map(object: &Object, name: &'static str) -> Result<MapHandle, Data
 
 /// A handle of its own on each map that other objects may share: all but the constants.
 pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(OsString, MapHandle)>, DatapathError> {
-    let maps = object.maps().filter(|map| !hints::is_constants(map.name()));
+    let maps = object.maps().filter(|map| !is_constants(map.name()));
     maps.map(|map| Ok((map.name().to_owned(), MapHandle::try_from(&map)?)))
         .collect::<libbpf_rs::Result<_>>()
         .map_err(DatapathError::bpf("take a BPF map's handle"))

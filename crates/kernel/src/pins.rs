@@ -16,11 +16,42 @@ use libbpf_sys as sys;
 use rustix::fs::{Access, access};
 
 use crate::DatapathError;
-use crate::link::LinkKind;
-use crate::stations;
 
 /// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// The name of the running daemon's table of stations. It is not among the maps that the programs have.
+pub(crate) const STATIONS: &str = "stations";
+
+/// Where on a netdev a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkKind {
+    /// At the tcx ingress.
+    Tcx,
+    /// At the XDP hook.
+    Xdp,
+}
+
+impl LinkKind {
+    /// The name of a port's pinned link.
+    pub(crate) fn pin_name(self, port_id: u16) -> String {
+        match self {
+            Self::Tcx => format!("tcx_{port_id}"),
+            Self::Xdp => format!("xdp_{port_id}"),
+        }
+    }
+
+    /// The kind and the port of the link that has this name.
+    pub(crate) fn of_pin(name: &str) -> Option<(Self, u16)> {
+        let (kind, id) = name.split_once('_')?;
+        let kind = match kind {
+            "tcx" => Self::Tcx,
+            "xdp" => Self::Xdp,
+            _ => return None,
+        };
+        Some((kind, id.parse().ok()?))
+    }
+}
 
 /// The directory. Clones are of the same one.
 #[derive(Clone, Debug)]
@@ -101,7 +132,7 @@ impl Pins {
 
     /// Tables go when the last program goes that knows them. No program knows the stations, which stay.
     pub(crate) fn forget_maps(&self) {
-        self.forget_if(|name| LinkKind::of_pin(name).is_none() && name != stations::NAME);
+        self.forget_if(|name| LinkKind::of_pin(name).is_none() && name != STATIONS);
     }
 
     fn forget_if(&self, is_meant: impl Fn(&str) -> bool) {

@@ -19,13 +19,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libbpf_rs::{MapCore as _, MapHandle, MapType};
 
+use crate::DatapathError;
 use crate::mapped::{Mapped, Shared};
-use crate::{DatapathError, Pins};
+use crate::pins::{Pins, STATIONS};
 
 /// Counts up when keys or values mean something else than before; in front of it are letters, to tell it from anything.
 const FORMAT: u64 = u64::from_be_bytes(*b"station\x01");
-/// Where the map of the running daemon is pinned. It is not among the maps that the programs have.
-pub(crate) const NAME: &str = "stations";
 /// Where a map is pinned until it is filled.
 const NEXT: &str = "stations_next";
 /// Buckets before the first.
@@ -78,7 +77,7 @@ impl StationMemory {
             ..Default::default()
         };
         let [key, value] = [size_of::<u32>(), size_of::<StationBucket>()].map(|bytes| bytes as u32);
-        let map = MapHandle::create(MapType::Array, Some(NAME), key, value, count as u32, &options)
+        let map = MapHandle::create(MapType::Array, Some(STATIONS), key, value, count as u32, &options)
             .map_err(DatapathError::bpf("make the table of stations"))?;
         let mapped = Mapped::map(map.as_fd(), count, "map the table of stations")?;
         let head: &StationBucket = mapped.get(0);
@@ -95,7 +94,7 @@ impl StationMemory {
     pub fn publish(&self) -> Result<(), DatapathError> {
         let Some(pins) = &self.pins else { return Ok(()) };
         let failed = |source| DatapathError::System { what: "pin the table of stations", source };
-        pins.rename(NEXT, NAME).map_err(failed)
+        pins.rename(NEXT, STATIONS).map_err(failed)
     }
 
     /// The table's buckets; may be called on the packet path.
@@ -131,10 +130,10 @@ impl LeftStations {
     /// # Errors
     /// It cannot be read, or is no such table.
     pub fn read(pins: &Pins) -> Result<Option<Self>, LeftStationsError> {
-        if pins.get(NAME).is_none() {
+        if pins.get(STATIONS).is_none() {
             return Ok(None);
         }
-        let map = MapHandle::from_pinned_path(pins.path(NAME))
+        let map = MapHandle::from_pinned_path(pins.path(STATIONS))
             .map_err(DatapathError::bpf("open the pinned table of stations"))?;
         let is_table = map.map_type() == MapType::Array
             && map.value_size() as usize == size_of::<StationBucket>()

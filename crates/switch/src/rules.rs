@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_control::PortId;
 use forebay_flow::{
     Class, Classes, Classifier, Fields, L2Outcome, Match, TagKinds, TooManyClasses, UnreadClassifier,
+    UnreadOutcome,
 };
 use forebay_kernel::asked_classes;
 
@@ -192,10 +193,12 @@ impl RuleSet {
     /// Finds the rule of a packet that layer 2 does not decide for.
     pub(crate) fn find(&self, fields: &Fields) -> (Place, Class) {
         let place = match self.unread.classify(fields) {
-            Some(place) => place.copied(),
-            None => self.classifier.classify(fields).map(|rule| rule.action),
+            UnreadOutcome::Answer(place) => *place,
+            UnreadOutcome::NoRule => Place::NONE,
+            UnreadOutcome::NotAsked => {
+                self.classifier.classify(fields).map_or(Place::NONE, |rule| rule.action)
+            }
         };
-        let place = place.unwrap_or(Place::NONE);
         (place, self.classes.of(fields))
     }
 

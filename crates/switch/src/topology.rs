@@ -46,6 +46,29 @@ pub(crate) struct PortEntry {
 }
 
 impl PortEntry {
+    /// Returns a port with these VLANs and nothing else: it has no output, and packets of it take no short cuts.
+    pub(crate) fn new(id: PortId, mode: VlanMode, cells: Arc<PortCells>) -> Self {
+        Self {
+            id,
+            output: None,
+            vlans: PortVlans::new(&mode),
+            mode,
+            isolated: false,
+            is_blocked: false,
+            mtu: 1500,
+            takes_joints: false,
+            completes_checksums: false,
+            cells,
+            latency: None,
+            is_xdp: false,
+            takes_frames: false,
+            peer: None,
+            is_told: false,
+            is_captured: false,
+            generation: 0,
+        }
+    }
+
     /// Whether packets from and to this port are decided about as with `other`.
     fn decides_like(&self, other: &PortEntry) -> bool {
         self.output == other.output
@@ -236,23 +259,10 @@ pub(crate) mod tests {
     pub(crate) fn entry(id: u16, mode: &str) -> PortEntry {
         let mode: VlanMode = mode.parse().expect("a VLAN mode");
         PortEntry {
-            id: PortId(id),
             output: Some(Output::Netdev(IfIndex(100 + u32::from(id)))),
-            vlans: PortVlans::new(&mode),
-            mode,
-            isolated: false,
-            is_blocked: false,
-            mtu: 1500,
             takes_joints: true,
-            completes_checksums: false,
-            cells: Arc::new(PortCells::new(1)),
-            latency: None,
-            is_xdp: false,
             takes_frames: true,
-            peer: None,
-            is_told: false,
-            is_captured: false,
-            generation: 0,
+            ..PortEntry::new(PortId(id), mode, Arc::new(PortCells::new(1)))
         }
     }
 

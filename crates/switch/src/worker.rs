@@ -24,6 +24,7 @@ mod command;
 mod complete;
 mod decide;
 mod doorbell;
+mod drain;
 #[cfg(test)]
 mod equivalence;
 mod exchange;
@@ -40,9 +41,12 @@ mod refill;
 mod repeat;
 mod rule;
 mod run;
+mod scene;
 mod source;
 mod step;
+mod stretch;
 mod transmit;
+mod verdict;
 
 use std::sync::Arc;
 
@@ -63,11 +67,11 @@ use crate::topology::Topology;
 pub(crate) use cache::RulingCache;
 pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
+pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};
-pub(crate) use reclaim::Drain;
 pub(crate) use source::{
     COLLECTORS, Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
 };
@@ -75,10 +79,10 @@ pub(crate) use source::{
 use doorbell::Doorbell;
 use join::JointRun;
 use parcel::Parcel;
-use receive::Stretch;
 use record::Record;
 use repeat::Repeats;
 use rule::Asked;
+use stretch::Stretch;
 
 /// Packets after which a worker looks who else is ready: the longest turn.
 pub(crate) const BUDGET: usize = Pace::TURN as usize;

@@ -1,13 +1,15 @@
 //! A BPF file system of a lab's own, for programs and maps that outlive a daemon.
 
+mod mountpoint;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command;
 use crate::lab::Lab;
-use crate::{LabError, Result};
+use crate::{LabError, Result, command};
 
-const NAME: &str = "bpf";
+pub(crate) use mountpoint::clean;
+use mountpoint::{NAME, unmount};
 
 /// The mounted file system; unmounted when dropped, and with it goes what nobody else holds.
 #[derive(Debug)]
@@ -59,18 +61,4 @@ impl Drop for BpfFs {
             let _ = std::fs::remove_dir(directory);
         }
     }
-}
-
-/// Unmounts what a dead lab left in its directory.
-pub(crate) fn clean(directory: &Path) {
-    let path = directory.join(NAME);
-    if path.exists() {
-        unmount(&path);
-    }
-}
-
-fn unmount(path: &Path) {
-    let mut umount = Command::new("umount");
-    umount.arg("--lazy").arg(path);
-    let _ = command::run_ok(umount);
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{bpffs, netns, systemd};
+use crate::{bpffs, cgroup, netns};
 
 /// The names' first part.
 pub const PREFIX: &str = "fb-";
@@ -38,7 +38,7 @@ fn remove_where(is_wanted: impl Fn(u32) -> bool) -> Vec<String> {
         bpffs::clean(&temporary.join(name));
         let _ = std::fs::remove_dir_all(temporary.join(name));
     }
-    systemd::clean(|name| owner(name).is_some_and(&is_wanted));
+    cgroup::clean(|name| owner(name).is_some_and(&is_wanted));
     [namespaces, directories].concat()
 }
 

@@ -5,10 +5,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::{LabError, Result, wait};
 
@@ -84,7 +86,23 @@ fn collect(reader: JoinHandle<Vec<u8>>) -> String {
 }
 
 fn wait_for_exit(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
-    wait::until_some("the program's end", limit, || child.try_wait().ok().flatten()).ok()
+    let deadline = Instant::now() + limit;
+    if let Some(status) = child.try_wait().ok().flatten() {
+        return Some(status);
+    }
+    // The process is still there, dead or alive, because only `try_wait` and `wait` make its number free.
+    let _ = sleep_until_exit(child, limit);
+    let rest = deadline.saturating_duration_since(Instant::now());
+    wait::until_some("the program's end", rest, || child.try_wait().ok().flatten()).ok()
+}
+
+/// Sleeps until the program ends, at most this long; less when a signal comes. A look every few milliseconds would add
+/// some to each of the hundreds of commands of a scenario.
+fn sleep_until_exit(child: &Child, limit: Duration) -> rustix::io::Result<()> {
+    let process = pidfd_open(rustix::process::Pid::from_child(child), PidfdFlags::empty())?;
+    let limit = Timespec::try_from(limit).unwrap_or_default();
+    // A process's descriptor can be read once the process has ended: pidfd_open(2).
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).map(drop)
 }
 
 fn end(child: &mut Child) {

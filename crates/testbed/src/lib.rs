@@ -19,6 +19,7 @@
 mod bpf;
 pub mod bpffs;
 pub mod capture;
+mod cgroup;
 pub mod checksum;
 pub mod clean;
 pub mod command;

@@ -12,9 +12,9 @@ use std::sync::atomic::AtomicU32;
 
 use forebay_pool::{Arena, Frame, MAX_SEGMENTS_PER_PACKET};
 
+use crate::queue_id::QueueId;
 use crate::ring::{Consumer, Producer, RingMemory};
 use crate::rings::CONTINUED;
-use crate::socket::QueueId;
 use crate::{FillRing, RxRing};
 
 /// Bytes in front of a packet, as the kernel leaves them (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).

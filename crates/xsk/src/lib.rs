@@ -19,6 +19,7 @@
 mod error;
 mod heap;
 mod mapping;
+mod queue_id;
 mod ring;
 mod rings;
 mod socket;
@@ -27,8 +28,9 @@ mod transmit;
 
 pub use error::XskError;
 pub use heap::{HeapQueue, HeapSocket, Undelivered};
+pub use queue_id::Closed;
 pub use rings::{CompletionRing, FillRing, Reads, RxRing, TxRing};
-pub use socket::{Closed, PortSocket, Queue, QueueOptions, QueueRings, Statistics};
+pub use socket::{PortSocket, Queue, QueueOptions, QueueRings, Statistics};
 pub use transmit::{
     Departures, Destination, FrameSender, Joint, Outcome, TagEdit, Transmitter, TxBatch, TxError,
 };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_pool::{Arena, Burst, Frame, Ledger, Segment};
 
+use crate::queue_id::{Closed, QueueId};
 use crate::ring::{Consumer, Producer};
-use crate::socket::{Closed, QueueId};
 use crate::sys;
 
 /// `XDP_PKT_CONTD`, include/uapi/linux/if_xdp.h: the packet goes on in the next descriptor.

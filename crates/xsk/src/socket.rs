@@ -6,12 +6,12 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_pool::Arena;
 
 use crate::mapping::{self, Which};
+use crate::queue_id::{Closed, QueueId};
 use crate::ring::{Consumer, Producer};
 use crate::rings::{CompletionRing, FillRing, RxRing, TxRing};
 use crate::{XskError, sys};
@@ -33,27 +33,6 @@ pub struct QueueOptions {
     pub rx_entries: u32,
     /// Entries of the TX and the completion ring, where packets are to be sent; a power of two.
     pub tx_entries: Option<u32>,
-}
-
-/// Tells one bound queue from another, for as long as the process runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueId(u64);
-
-impl QueueId {
-    pub(crate) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// Shows that the socket which bound a queue is closed.
-#[derive(Debug)]
-pub struct Closed(QueueId);
-
-impl Closed {
-    pub(crate) fn queue(&self) -> QueueId {
-        self.0
-    }
 }
 
 /// One bound (netdev, queue): what later sockets share.

@@ -1,6 +1,6 @@
 //! Numbers of which rules name some: each of these is a class, and all others are class 0.
 
-use super::{TooManyClasses, check};
+use super::limit::{TooManyClasses, check};
 
 /// The numbers that rules name, in order; the class of a number is its place, counted from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

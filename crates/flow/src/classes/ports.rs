@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{MAX_CLASSES, TooManyClasses, check};
+use super::limit::{MAX_CLASSES, TooManyClasses, check};
 use crate::PortRange;
 
 /// Runs of ports of one class, in order and without gaps.

@@ -3,7 +3,7 @@
 //! Of two networks, either one lies in the other or they are apart. So all networks that an address is in follow
 //! from the longest of them, and the class of that one says which rules' networks match.
 
-use super::{MAX_CLASSES, TooManyClasses, check};
+use super::limit::{MAX_CLASSES, TooManyClasses, check};
 use crate::{Family, Prefix};
 
 /// The networks that rules name, a network before those within it; a network's class is its place, counted from 1.

@@ -1,9 +1,8 @@
-use forebay_wire::{TagKinds, Unread};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::testing::{any_match, packet, shallow, wanted};
+use crate::testing::{any_match, of_v4, packet, shallow, wanted};
 use crate::{PortRange, Prefix};
 
 /// All rules in a row, tried one by one.
@@ -61,16 +60,7 @@ fn prefix(text: &str) -> Option<Prefix> {
 
 fn packet_from(address: &str) -> Fields {
     let network = crate::Network::v4(address.parse().unwrap(), [10, 0, 0, 9].into(), 6, Some((1000, 80)));
-    Fields {
-        in_port: 1,
-        vlan: 1,
-        src_mac: 1,
-        dst_mac: 2,
-        ethertype: 0x0800,
-        tags: TagKinds::NONE,
-        network: Some(network),
-        unread: Unread::Nothing,
-    }
+    Fields { in_port: 1, vlan: 1, ..of_v4(network) }
 }
 
 fn tcp(dst_ports: PortRange) -> Match {

@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{packet, shallow, wanted, wild_match};
+use crate::testing::{of_v4, packet, shallow, wanted, wild_match};
 
 const ANY: Match = Match {
     in_port: None,
@@ -28,19 +28,6 @@ fn ports(text: &str) -> Option<PortRange> {
 
 fn refusal(rule: Match) -> String {
     rule.check().unwrap_err().to_string()
-}
-
-fn of_v4(network: Network) -> Fields {
-    Fields {
-        in_port: 3,
-        vlan: 10,
-        src_mac: 1,
-        dst_mac: 2,
-        ethertype: 0x0800,
-        tags: TagKinds::NONE,
-        network: Some(network),
-        unread: Unread::Nothing,
-    }
 }
 
 /// A TCP packet from 10.0.0.1:1000 to 10.0.0.2:80.

@@ -10,7 +10,7 @@ use forebay_control::SwitchControl;
 use forebay_policy::Watchdog;
 use sd_notify::NotifyState;
 
-use super::notify;
+use super::notice::notify;
 
 /// Looks in the time that the service manager waits.
 const LOOKS: u32 = 4;

@@ -2,7 +2,8 @@
 
 use object::{Object as _, ObjectSection as _};
 
-use super::{Btf, BtfError, Composite, Kind, RawMember, SECTION, Type, TypeId};
+use super::error::SECTION;
+use super::{Btf, BtfError, Composite, Kind, RawMember, Type, TypeId};
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 
-use forebay_flow::TagKinds;
+use forebay_flow::{Class, TagKinds};
 
 use super::*;
 

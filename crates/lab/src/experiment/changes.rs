@@ -11,6 +11,7 @@
 
 mod course;
 mod judge;
+mod places;
 mod stream;
 mod tables;
 mod world;
@@ -64,7 +65,7 @@ fn measure(options: &Options, kind: PortKind) -> Result<Judge> {
     let (changes, rate) = (options.changes / 2, options.rate);
     std::thread::scope(|scope| {
         let listener = scope.spawn(|| stream.hear(&world.sockets));
-        let sender = scope.spawn(|| stream.send(&world.sockets[world::A], rate));
+        let sender = scope.spawn(|| stream.send(&world.sockets[places::A], rate));
         let done = go_through(&world, &stream, changes);
         stream.end();
         let heard = listener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -100,14 +100,8 @@ impl Bed<'_> {
         let cost = cost(&mut forebay, ports, before)?;
         let predicted = predicted(forebay.client(), ports, &setup, report)?;
         let switch = Switch::Forebay { mode: setup.mode, depth };
-        Ok(Some(Row::new(
-            switch,
-            queues,
-            ports,
-            megabytes(cost.without_ports),
-            megabytes(cost.whole),
-            predicted,
-        )))
+        let without_ports = megabytes(cost.without_ports);
+        Ok(Some(Row { switch, queues, ports, without_ports, whole: megabytes(cost.whole), predicted }))
     }
 
     fn ovs(&mut self, ports: u32, report: &mut Report) -> Result<Option<Row>> {
@@ -125,8 +119,9 @@ impl Bed<'_> {
         let before = self.baseline(report)?;
         let mut ovs = Ovs::start(self.lab, WORKER_CPU)?.of_queues(self.queues);
         let cost = cost(&mut ovs, ports, before)?;
-        let (without, whole) = (megabytes(cost.without_ports), megabytes(cost.whole));
-        Ok(Some(Row::new(Switch::Ovs, self.queues, ports, without, whole, None)))
+        let (without_ports, whole) = (megabytes(cost.without_ports), megabytes(cost.whole));
+        let (switch, queues) = (Switch::Ovs, self.queues);
+        Ok(Some(Row { switch, queues, ports, without_ports, whole, predicted: None }))
     }
 
     /// Memory before a switch is started, once the one before has given all back.

@@ -4,6 +4,7 @@
 //! What could not be measured is named with its reason; nothing is left out in silence.
 
 mod chart;
+mod escape;
 mod html;
 mod svg;
 mod table;

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use forebay_kernel::LeftStations;
 use forebay_wire::mac;
 use proptest::prelude::*;
 
+use super::table::Bucket;
 use super::*;
 
 const LIMITS: Limits = Limits { total: 64, per_port: 64, ageing_s: 300 };

@@ -8,7 +8,8 @@ use forebay_kernel::{FlowAction, FlowCount, FlowKey, FlowNumber, FlowTag, FlowVe
 use forebay_wire::TagKinds;
 use forebay_wire::vlan::TAG_LEN;
 
-use super::{FIRST_IFINDEX, MemorySwitch};
+use super::MemorySwitch;
+use super::ports::FIRST_IFINDEX;
 use crate::worker::deeper_fields;
 
 const ADDRESSES: usize = 12;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
 use forebay_wire::Completion;
 
-use super::receive::Stretch;
+use super::stretch::Stretch;
 use super::{BUDGET, Worker};
 use crate::topology::{PortEntry, Topology};
 

@@ -8,8 +8,8 @@ use forebay_wire::{BadFrame, Tag, TagKinds};
 use forebay_xsk::TagEdit;
 
 use super::Worker;
-use super::decide::Verdict;
-use super::receive::Stretch;
+use super::stretch::Stretch;
+use super::verdict::Verdict;
 use crate::topology::{PortEntry, Topology};
 use crate::vlan::{PortVlans, tag_bytes};
 

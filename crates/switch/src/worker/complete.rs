@@ -2,9 +2,9 @@
 
 use forebay_control::DropReason;
 
-use super::decide::Verdict;
-use super::receive::Stretch;
 use super::record::Record;
+use super::stretch::Stretch;
+use super::verdict::Verdict;
 use super::{ServedSource, Worker};
 
 impl Worker {

@@ -13,31 +13,13 @@ use super::cache::Tally;
 use super::classify::Headers;
 use super::clock::Moment;
 use super::offer::{Guard, Made};
-use super::receive::Stretch;
+use super::scene::Scene;
+use super::stretch::Stretch;
+use super::verdict::Verdict;
 use super::{Member, Worker, rule};
 use crate::fdb::Learned;
 use crate::rules::{Doing, Place, Ruling};
 use crate::topology::{PortEntry, Topology};
-
-/// Where one packet goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// To one port.
-    Forward(PortId),
-    /// To every other port of its VLAN.
-    Flood,
-    /// Nowhere.
-    Drop(DropReason),
-    /// Nowhere, for what the port is where it would go.
-    Refused(DropReason, PortId),
-}
-
-impl Verdict {
-    #[inline]
-    pub(super) fn leaves(&self) -> bool {
-        matches!(self, Verdict::Forward(_) | Verdict::Flood)
-    }
-}
 
 /// Whether the table knows where a packet came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +30,6 @@ enum Source {
     Unknown,
     /// The next packet will tell.
     Unsure,
-}
-
-/// What the decisions about one port's packets have in common.
-pub(super) struct Scene<'t> {
-    /// Where the packets lie.
-    arena: &'t Arena,
-    pub(super) topology: &'t Topology,
-    /// Where the packets came in.
-    pub(super) port: &'t PortEntry,
-    pub(super) now: Nanos,
 }
 
 /// What was found for one packet, and what that relied upon.

@@ -27,7 +27,7 @@ use packets::Packet;
 use product::{MAX_PORTS, Product};
 use random::Random;
 
-use super::decide::Verdict;
+use super::verdict::Verdict;
 
 /// Without a word about it; a second or two in a debug build.
 const PACKETS: u64 = 50_000;

@@ -9,8 +9,8 @@ use forebay_wire::{Verdict as Checked, verify_l4};
 use forebay_xsk::{Destination, Joint, TagEdit, TxBatch};
 
 use super::Worker;
-use super::decide::Verdict;
 use super::record::Record;
+use super::verdict::Verdict;
 use crate::topology::Topology;
 
 /// Packets shorter than this are not worth a look at their TCP header.

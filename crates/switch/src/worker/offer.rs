@@ -18,7 +18,7 @@ use forebay_xsk::TagEdit;
 use rtrb::Producer;
 
 use super::classify::Headers;
-use super::decide::Verdict;
+use super::verdict::Verdict;
 use crate::attention::Attention;
 use crate::rules::Ruling;
 use crate::topology::{PortEntry, Topology};

@@ -1,13 +1,11 @@
 //! First verb: packets from a source into the burst, with what is known of them.
 
-use std::ops::Range;
-
-use forebay_control::{DropReason, PortId};
+use forebay_control::DropReason;
 use forebay_policy::{Piece, Standing};
 use forebay_xsk::Reads;
 
 use super::facts::Facts;
-use super::repeat::Found;
+use super::stretch::Stretch;
 use super::{BUDGET, Feed, ServedSource, Source, SuppliedBy, Worker, XskSource};
 
 /// Bytes of a packet that are read in any case.
@@ -16,22 +14,6 @@ const HEADERS: u16 = 64;
 const NEAREST_BELOW: u16 = 64;
 /// Packets of the next turn that the processor is told of during this one.
 const AHEAD: u32 = BUDGET as u32;
-
-/// Packets of a burst, one after the other, that came from one port.
-#[derive(Clone, Debug)]
-pub(super) struct Stretch {
-    /// `None`: nobody marked them, which only a broken program would do.
-    pub(super) port: Option<PortId>,
-    pub(super) packets: Range<usize>,
-    /// The decision that all of them repeat, if they do.
-    pub(super) alike: Option<Found>,
-}
-
-impl Stretch {
-    pub(super) fn new(port: Option<PortId>, packets: Range<usize>) -> Self {
-        Self { port, packets, alike: None }
-    }
-}
 
 impl Worker {
     /// Takes the next piece of the source's turn.

@@ -4,10 +4,8 @@
 //! own collector, each uses one frame up, and takes the frames out of the ring where these packets end. A burst leaves
 //! thousands of frames posted; taking them back costs a few milliseconds, once, when nothing else is to be done.
 
-use std::sync::Arc;
-
 use forebay_pool::{Burst, Segment};
-use forebay_xsk::{Destination, Queue, RxRing, TagEdit, Transmitter};
+use forebay_xsk::{Destination, TagEdit, Transmitter};
 
 use super::source::Supply;
 use super::{BUDGET, Worker};
@@ -20,26 +18,6 @@ const PACKET_BYTES: u16 = 60;
 const OFFSET: u16 = 256;
 /// Attempts in a row that bring nothing, after which it is left until the next burst.
 const FUTILE: u32 = 4;
-
-/// Where a worker's packets to its own collector go, and where they end.
-pub(crate) struct Drain {
-    pub(super) queue: Arc<Queue>,
-    ring: RxRing,
-    ifindex: u32,
-    futile: u32,
-}
-
-impl Drain {
-    /// `ring` is that of the queue's own socket, `ifindex` the collector's transmit end.
-    pub(crate) fn new(queue: Arc<Queue>, ring: RxRing, ifindex: u32) -> Self {
-        Self { queue, ring, ifindex, futile: 0 }
-    }
-
-    /// After a burst it is worth the attempt again.
-    pub(super) fn try_again(&mut self) {
-        self.futile = 0;
-    }
-}
 
 impl Worker {
     /// Between polls: what was used up comes home, and no fill ring stays below its watermark. Packets to ourselves may

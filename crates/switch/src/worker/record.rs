@@ -7,9 +7,9 @@ use forebay_control::DropReason;
 
 use super::BUDGET;
 use super::classify::Classified;
-use super::decide::Verdict;
 use super::facts::Facts;
-use super::repeat::Found;
+use super::stretch::Found;
+use super::verdict::Verdict;
 
 /// One packet's record.
 #[derive(Clone, Copy, Debug)]

@@ -20,9 +20,10 @@ use forebay_policy::Nanos;
 use forebay_pool::prefetch;
 
 use super::Worker;
-use super::decide::Verdict;
 use super::offer::{Guard, PAUSE, is_lasting};
 use super::record::Record;
+use super::stretch::Found;
+use super::verdict::Verdict;
 use crate::rules::{Doing, Place};
 use crate::topology::Topology;
 
@@ -47,10 +48,6 @@ struct Slot {
     packets: u32,
     bytes: u64,
 }
-
-/// Where a decision is that a packet repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found(u32);
 
 /// A worker's.
 pub(crate) struct Repeats {

@@ -9,8 +9,9 @@ use forebay_pool::Arena;
 use super::Worker;
 use super::cache::Tally;
 use super::classify::Headers;
-use super::decide::{Scene, Verdict};
 use super::key::Key;
+use super::scene::Scene;
+use super::verdict::Verdict;
 use crate::rules::{AtL2, Place, RuleSet, Ruling};
 use crate::topology::{PortEntry, Topology};
 

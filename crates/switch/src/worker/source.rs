@@ -9,8 +9,8 @@ use forebay_policy::{Refill, Turn};
 use forebay_pool::{Arena, Magazine};
 use forebay_xsk::{FillRing, PortSocket, RxRing};
 
+use super::drain::Drain;
 use super::memory::MemorySource;
-use super::reclaim::Drain;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
 use crate::flood::PortFlood;

@@ -5,11 +5,11 @@ use forebay_pool::{Arena, Burst, PacketSegments};
 use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 
 use super::classify::Headers;
-use super::decide::Verdict;
 use super::exchange::Exchange;
 use super::join::{self, JointRun};
 use super::memory::MemoryOutput;
 use super::parcel::Undeliverable;
+use super::verdict::Verdict;
 use super::{BUDGET, Worker};
 use crate::counters::PortCell;
 use crate::output::Output;

@@ -6,7 +6,7 @@ use forebay_pool::FrameSize;
 
 use super::*;
 use crate::heap::HeapRing;
-use crate::socket::QueueId;
+use crate::queue_id::QueueId;
 
 const FRAMES: u32 = 8;
 

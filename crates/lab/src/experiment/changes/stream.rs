@@ -12,7 +12,7 @@ use forebay_testbed::sys::packet_socket::{PacketSocket, Tag};
 
 use super::course::place;
 use super::judge::Heard;
-use super::world::{A, B, C, S, STATION_A, VLAN};
+use super::places::{A, B, C, S, STATION_A, VLAN};
 use crate::experiment::listen;
 use crate::experiment::numbered::Mark;
 

@@ -18,20 +18,13 @@ use forebay_testbed::{LabError, Result, wait};
 use serde_json::json;
 
 use super::course::{Step, What};
+use super::places::{A, B, C, S, VLAN};
 use super::stream::Shared;
 use crate::experiment::listen;
 use crate::experiment::numbered::{PORT, mac_of};
 
-/// Places of the hosts' sockets; host 0 is behind port p1.
-pub(super) const A: usize = 0;
-pub(super) const B: usize = 1;
-pub(super) const C: usize = 2;
 const HOSTS: usize = 3;
-/// The stream's sender and receiver.
-pub(super) const STATION_A: u16 = 1;
-pub(super) const S: u16 = 2;
-/// The VLAN of all hosts, and another.
-pub(super) const VLAN: u16 = 10;
+/// A VLAN that no host is in at first.
 const OTHER_VLAN: u16 = 20;
 /// How long the kernel may take to carry the stream again before it counts as not carried.
 const CARRIED_LIMIT: Duration = Duration::from_secs(2);

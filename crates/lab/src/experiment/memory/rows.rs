@@ -28,26 +28,15 @@ pub(super) struct Prediction {
 /// One row, in MB.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
-    switch: Switch,
-    queues: u32,
-    ports: u32,
-    without_ports: f64,
-    whole: f64,
-    predicted: Option<Prediction>,
+    pub(super) switch: Switch,
+    pub(super) queues: u32,
+    pub(super) ports: u32,
+    pub(super) without_ports: f64,
+    pub(super) whole: f64,
+    pub(super) predicted: Option<Prediction>,
 }
 
 impl Row {
-    pub(super) fn new(
-        switch: Switch,
-        queues: u32,
-        ports: u32,
-        without_ports: f64,
-        whole: f64,
-        predicted: Option<Prediction>,
-    ) -> Row {
-        Row { switch, queues, ports, without_ports, whole, predicted }
-    }
-
     fn a_port(&self) -> f64 {
         (self.whole - self.without_ports) / f64::from(self.ports)
     }
@@ -152,7 +141,16 @@ mod tests {
     fn rows() -> [Row; 2] {
         let spp = Switch::Forebay { mode: SpoolMode::Spp, depth: 1024 };
         let predicted = Some(Prediction { whole: 46.2, a_port: 0.042 });
-        [Row::new(spp, 1, 100, 40.0, 44.0, predicted), Row::new(Switch::Ovs, 1, 10, 100.0, 900.0, None)]
+        let ours = Row { switch: spp, queues: 1, ports: 100, without_ports: 40.0, whole: 44.0, predicted };
+        let ovs = Row {
+            switch: Switch::Ovs,
+            ports: 10,
+            without_ports: 100.0,
+            whole: 900.0,
+            predicted: None,
+            ..ours
+        };
+        [ours, ovs]
     }
 
     #[test]

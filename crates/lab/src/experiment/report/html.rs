@@ -1,5 +1,6 @@
 //! The report as one page that needs nothing else: no script, no font, no picture from elsewhere.
 
+use super::escape::escape;
 use super::table::{Cell, Table};
 use super::{Report, svg};
 
@@ -54,26 +55,9 @@ fn table(table: &Table) -> String {
     format!("<h2>{title}</h2>\n<div class=\"wide\"><table><tr>{head}</tr>\n{rows}</table></div>\n")
 }
 
-/// Text that can't be taken for markup.
-pub(super) fn escape(text: &str) -> String {
-    let replaced = text.chars().map(|character| match character {
-        '&' => "&amp;".to_owned(),
-        '<' => "&lt;".to_owned(),
-        '>' => "&gt;".to_owned(),
-        '"' => "&quot;".to_owned(),
-        other => other.to_string(),
-    });
-    replaced.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markup_in_a_text_is_text() {
-        assert_eq!(escape("a<b & \"c\">"), "a&lt;b &amp; &quot;c&quot;&gt;");
-    }
 
     #[test]
     fn published_columns_are_told_apart() {

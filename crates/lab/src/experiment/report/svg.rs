@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::chart::{Chart, Series, Shape};
-use super::html::escape;
+use super::escape::escape;
 
 const WIDTH: u32 = 760;
 const HEIGHT: u32 = 340;

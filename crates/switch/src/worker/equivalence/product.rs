@@ -33,8 +33,8 @@ use crate::shared::Shared;
 use crate::supervise::Turns;
 use crate::topology::Topology;
 use crate::worker::clock::Moment;
-use crate::worker::decide::Verdict;
 use crate::worker::facts::Facts;
+use crate::worker::verdict::Verdict;
 use crate::worker::{
     Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Offer, Offers,
     QUANTUM_BYTES, RulingCache, ServedSource, Slot, Source, Worker,

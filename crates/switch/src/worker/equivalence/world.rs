@@ -14,7 +14,6 @@ use crate::counters::PortCells;
 use crate::output::Output;
 use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
 use crate::topology::PortEntry;
-use crate::vlan::PortVlans;
 
 const MAX_RULES: usize = 40;
 
@@ -51,23 +50,16 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
     };
     let mode: VlanMode = mode.parse().expect("a VLAN mode");
     PortEntry {
-        id: PortId(id),
         output: port.is_up.then_some(Output::Memory { owner: 0, ifindex: IfIndex(ifindex) }),
-        vlans: PortVlans::new(&mode),
-        mode,
         isolated: port.is_isolated,
-        is_blocked: false,
         mtu: port.mtu as u32,
         takes_joints: true,
         completes_checksums: port.leaves_checksums,
-        cells: Arc::new(PortCells::new(1)),
-        latency: None,
         is_xdp: true,
         takes_frames: port.takes_frames,
-        peer: None,
         is_told: true,
         is_captured: port.is_captured,
-        generation: 0,
+        ..PortEntry::new(PortId(id), mode, Arc::new(PortCells::new(1)))
     }
 }
 
