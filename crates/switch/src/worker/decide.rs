@@ -13,6 +13,7 @@ use super::cache::Tally;
 use super::classify::Headers;
 use super::clock::Moment;
 use super::offer::{Guard, Made};
+use super::repeat::repeating;
 use super::scene::Scene;
 use super::stretch::Stretch;
 use super::verdict::Verdict;
@@ -41,17 +42,6 @@ struct Decision<'t> {
     guard: Option<Guard>,
 }
 
-impl Decision<'_> {
-    /// What the packet leaves with.
-    #[inline]
-    fn mark(&self) -> u32 {
-        match self.ruling.rule.map(|rule| &rule.doing) {
-            Some(Doing::Mark(mark)) => *mark,
-            _ => 0,
-        }
-    }
-}
-
 /// What is counted for packets of one stretch.
 #[derive(Default)]
 struct Counts {
@@ -75,8 +65,11 @@ impl Worker {
             let mut counts = Counts::default();
             match stretch.alike {
                 Some(found) => {
-                    self.repeat(topology, found, stretch.packets.clone());
+                    let mut records = std::mem::take(&mut self.records);
+                    let Range { start, end } = stretch.packets;
+                    self.repeat(topology, found, &mut records[start..end], start);
                     counts.lookups.repeated += stretch.packets.len() as u64;
+                    self.records = records;
                 }
                 None => {
                     let scene = Scene { arena, topology, port, now: moment.now };
@@ -102,30 +95,30 @@ impl Worker {
         counts: &mut Counts,
     ) {
         self.ask_rules(scene.arena, scene.topology, packets.clone());
+        // They are put back below. Headers are read where they lie: a copy of them would be most of the work.
+        let mut records = std::mem::take(&mut self.records);
         let mut index = packets.start;
         while index < packets.end {
-            if let Some(found) = self.records[index].repeats {
-                let count = self.repeating(found, index..packets.end);
-                self.repeat(scene.topology, found, index..index + count);
-                counts.lookups.repeated += count as u64;
-                index += count;
+            if let Some(found) = records[index].repeats {
+                let alike = repeating(found, &mut records[index..packets.end]);
+                counts.lookups.repeated += alike.len() as u64;
+                self.repeat(scene.topology, found, alike, index);
+                index += alike.len();
                 continue;
             }
-            // Only the headers are copied. A copy of the whole result is written to the stack in pieces and read back in
-            // other pieces, and the processor waits for that.
-            self.records[index].verdict = match &self.records[index].classified {
+            let record = &mut records[index];
+            record.verdict = match &mut record.classified {
                 Ok(headers) => {
-                    let headers = *headers;
                     let decision = self.find(scene, member, index - packets.start, headers, counts);
-                    let headers = Headers { mark: decision.mark(), ..headers };
-                    let has_copies = self.apply(scene, index, headers, decision);
-                    self.record(scene, index, headers, decision, has_copies);
+                    let has_copies = self.apply(scene, index, headers, &decision);
+                    self.record(scene, index, (headers, record.facts.flow_mark), &decision, has_copies);
                     decision.verdict
                 }
                 Err(reason) => Verdict::Drop(*reason),
             };
             index += 1;
         }
+        self.records = records;
     }
 
     /// Finds where a packet goes: what it relies upon is noted first, then its sender is learned, then rules and
@@ -136,7 +129,7 @@ impl Worker {
         scene: &Scene<'t>,
         member: &mut Member,
         at: usize,
-        headers: Headers,
+        headers: &Headers,
         counts: &mut Counts,
     ) -> Decision<'t> {
         let looks_up = scene.topology.looks_up_flows();
@@ -157,16 +150,20 @@ impl Worker {
 
     /// Does what the rule wants besides: it counts, marks, and copies. Says whether it wants copies.
     #[inline]
-    fn apply(&mut self, scene: &Scene<'_>, index: usize, headers: Headers, decision: Decision<'_>) -> bool {
+    fn apply(
+        &mut self,
+        scene: &Scene<'_>,
+        index: usize,
+        headers: &mut Headers,
+        decision: &Decision<'_>,
+    ) -> bool {
         let Some(rule) = decision.ruling.rule else { return false };
         rule.cells.count(self.index, 1, self.burst.len_bytes(index).into());
         let extras = self.extras.len();
         match &rule.doing {
-            Doing::Mark(_) => self.records[index].classified = Ok(headers),
+            Doing::Mark(mark) => headers.mark = *mark,
             Doing::Output(ports) => self.copy_to_others(ports, index, scene, headers.vid),
-            Doing::Mirror(to) => {
-                self.mirror(index, *to, scene.topology, headers, decision.verdict);
-            }
+            Doing::Mirror(to) => self.mirror(index, *to, scene.topology, headers, decision.verdict),
             Doing::Drop | Doing::Normal => {}
         }
         rule.is_to_many() || self.extras.len() > extras
@@ -178,17 +175,16 @@ impl Worker {
         &mut self,
         scene: &Scene<'_>,
         index: usize,
-        headers: Headers,
-        decision: Decision<'_>,
+        (headers, mark): (&Headers, u32),
+        decision: &Decision<'_>,
         has_copies: bool,
     ) {
-        let Decision { verdict, ruling, guard: Some(guard) } = decision else { return };
-        let mark = self.records[index].facts.flow_mark;
+        let Decision { verdict, ruling, guard: Some(guard) } = *decision else { return };
         let mut carried = self.repeats.take_carried(mark);
         carried.packets += 1;
         carried.bytes += u64::from(self.burst.len_bytes(index));
         let made = Made { verdict, ruling, has_copies, carried };
-        self.offers.make(scene.topology, scene.port, headers, made, guard, scene.now);
+        self.offers.make(scene.topology, scene.port, *headers, made, guard, scene.now);
         if !has_copies {
             self.repeats.put(mark, (verdict, ruling.place), guard, scene.topology, scene.now);
         }
@@ -244,7 +240,7 @@ impl Worker {
     }
 
     /// Remembers the source address.
-    fn learn(&self, port: &PortEntry, member: &mut Member, headers: Headers, now: Nanos) -> Source {
+    fn learn(&self, port: &PortEntry, member: &mut Member, headers: &Headers, now: Nanos) -> Source {
         let may_move = || self.shared.moves.take(&mut member.moves, now, 1);
         let learned = self.shared.fdb.learn_if(headers.vid, headers.src, port.id.0, now.seconds(), may_move);
         if let Learned::Moved { .. } | Learned::LimitMoves = learned {
@@ -273,7 +269,7 @@ impl Worker {
         &mut self,
         scene: &Scene<'_>,
         member: &mut Member,
-        headers: Headers,
+        headers: &Headers,
         lookups: &mut Lookups,
     ) -> Verdict {
         if mac::is_link_local(headers.dst) {

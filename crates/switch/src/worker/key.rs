@@ -55,13 +55,20 @@ impl Key {
     /// Reads a packet whose first bytes are `bytes`.
     #[inline]
     pub(super) fn read(headers: &Headers, bytes: &[u8]) -> Key {
-        let outer = Key::outer(headers);
         let behind = bytes.get(headers.network_at()..).unwrap_or_default();
+        if headers.ethertype == ethertype::IPV4
+            && let Some(plain) = forebay_wire::plain_ipv4(behind)
+        {
+            return Key::outer(headers).with_plain(plain);
+        }
+        Key::read_other(headers, behind)
+    }
+
+    /// Reads what is not just an IPv4 header and ports.
+    #[inline(never)]
+    fn read_other(headers: &Headers, behind: &[u8]) -> Key {
+        let outer = Key::outer(headers);
         match headers.ethertype {
-            ethertype::IPV4 => match forebay_wire::plain_ipv4(behind) {
-                Some(plain) => outer.with_plain(plain),
-                None => outer.with(forebay_wire::network(ethertype::IPV4, behind)),
-            },
             ethertype::VLAN | ethertype::SERVICE_VLAN => outer.with_tags(headers.ethertype, behind),
             other => outer.with(forebay_wire::network(other, behind)),
         }

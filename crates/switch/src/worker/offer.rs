@@ -102,7 +102,7 @@ impl Guard {
     }
 
     #[inline]
-    pub(super) fn begin(generations: &Generations, headers: Headers) -> Self {
+    pub(super) fn begin(generations: &Generations, headers: &Headers) -> Self {
         let slots = [headers.src, headers.dst].map(|mac| generations.station(headers.vid, mac));
         let sum = slots.iter().fold(0u64, |sum, slot| sum.wrapping_add(generations.of_station(*slot)));
         Self { source: slots[0], destination: slots[1], sum }
@@ -345,7 +345,7 @@ mod tests {
         let generations = Generations::detached(4).expect("memory");
         let (mut offers, mut consumer) = offers();
         let topology = carrying([entry(0, "all"), entry(1, "all")]);
-        let guard = Guard::begin(&generations, headers(None));
+        let guard = Guard::begin(&generations, &headers(None));
         let port = topology.port(PortId(0)).expect("it is there");
         for at in [1, 2, PAUSE.0, PAUSE.0 + 1] {
             let decided = made(Verdict::Forward(PortId(1)));
@@ -361,7 +361,7 @@ mod tests {
         let generations = Generations::detached(4).expect("memory");
         let (mut offers, mut consumer) = offers();
         let topology = carrying([entry(0, "all"), entry(1, "all")]);
-        let guard = Guard::begin(&generations, headers(None));
+        let guard = Guard::begin(&generations, &headers(None));
         let port = topology.port(PortId(0)).expect("it is there");
         for (at, reason) in (1..).zip(DropReason::ALL) {
             let later = Nanos(at * 2 * PAUSE.0);

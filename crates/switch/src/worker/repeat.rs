@@ -13,8 +13,6 @@
 //!
 //! Memory: [`SLOTS`] × 64 bytes, 1 MiB, all of it taken in [`Repeats::new`].
 
-use std::ops::Range;
-
 use forebay_kernel::{FlowCount, Generations};
 use forebay_policy::Nanos;
 use forebay_pool::prefetch;
@@ -135,6 +133,12 @@ fn index_of(mark: u32) -> usize {
     mark as usize % SLOTS
 }
 
+/// Those of the packets that repeat this decision before one does not.
+pub(super) fn repeating(found: Found, records: &mut [Record]) -> &mut [Record] {
+    let count = records.iter().take_while(|record| record.repeats == Some(found)).count();
+    &mut records[..count]
+}
+
 impl Worker {
     /// Finds which of the burst's packets repeat a decision.
     pub(super) fn find_repeats(&mut self, topology: &Topology, now: Nanos) {
@@ -163,19 +167,14 @@ impl Worker {
         }
     }
 
-    /// How many of the packets repeat this decision before one does not.
-    pub(super) fn repeating(&self, found: Found, packets: Range<usize>) -> usize {
-        self.records[packets].iter().take_while(|record| record.repeats == Some(found)).count()
-    }
-
-    /// Does with these packets what was done with the one before them.
-    pub(super) fn repeat(&mut self, topology: &Topology, found: Found, packets: Range<usize>) {
-        let (count, bytes) = (packets.len(), self.burst.bytes_of(packets.clone()));
+    /// Does with these packets what was done with the one before them; `first` is where they begin in the burst.
+    pub(super) fn repeat(&mut self, topology: &Topology, found: Found, records: &mut [Record], first: usize) {
+        let count = records.len();
+        let bytes = self.burst.bytes_of(first..first + count);
         let slot = &mut self.repeats.slots[found.0 as usize];
         slot.packets = slot.packets.wrapping_add(count as u32);
         slot.bytes = slot.bytes.wrapping_add(bytes);
         let verdict = slot.verdict;
-        let records = &mut self.records[packets];
         if let Some(rule) = topology.rules().rule(slot.place) {
             rule.cells.count(self.index, count as u64, bytes);
             if let Doing::Mark(mark) = &rule.doing {

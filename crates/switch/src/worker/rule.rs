@@ -91,7 +91,7 @@ impl Worker {
         index: usize,
         to: PortId,
         topology: &Topology,
-        headers: Headers,
+        headers: &Headers,
         verdict: Verdict,
     ) {
         let goes_there = match verdict {
@@ -112,7 +112,7 @@ impl Worker {
 }
 
 /// To the first of the ports that may have it.
-pub(super) fn first_output(ports: &[PortId], scene: &Scene<'_>, headers: Headers) -> Verdict {
+pub(super) fn first_output(ports: &[PortId], scene: &Scene<'_>, headers: &Headers) -> Verdict {
     let mut refused = Verdict::Drop(DropReason::NoDestination);
     for id in ports {
         match may_leave(*id, scene.topology, scene.port, headers.vid) {
@@ -124,7 +124,7 @@ pub(super) fn first_output(ports: &[PortId], scene: &Scene<'_>, headers: Headers
 }
 
 /// Whether a packet that is flooded leaves at this port too.
-fn is_flooded(id: PortId, topology: &Topology, headers: Headers) -> bool {
+fn is_flooded(id: PortId, topology: &Topology, headers: &Headers) -> bool {
     let is_isolated = |id| topology.port(id).is_some_and(|port| port.isolated);
     topology.members(headers.vid).contains(&id) && !(is_isolated(id) && is_isolated(headers.input))
 }
