@@ -1,7 +1,7 @@
 //! Lanes: which of two ways to the workers a port's packets take.
 //!
 //! What ports of a lane send comes out of one netdev, in the order of its queue, wherever the kernel happens to work that
-//! off. A packet behind a flood there waits for up to a budget of the flood's. So ports that have few packets keep a lane
+//! off. A packet behind a flood there waits for up to a turn of the flood's. So ports that have few packets keep a lane
 //! to themselves, and who has many goes to the other, until it has been calm for a while.
 //!
 //! ```text

@@ -53,9 +53,9 @@ pub struct Refill {
 
 impl Refill {
     /// The kernel's NAPI budget, by which a burst is told from a few packets.
-    pub const BUDGET: u32 = 64;
+    pub const NAPI_BUDGET: u32 = 64;
     /// Twice the NAPI budget.
-    pub const LOW: u32 = 2 * Self::BUDGET;
+    pub const LOW: u32 = 2 * Self::NAPI_BUDGET;
 
     /// Nanoseconds of quiet polls after which a burst is over. A hundred web clients pause for milliseconds all the time;
     /// a ring that came to rest in such pauses met each of their bursts with too few frames, and packets were lost.
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    const BUDGET: u32 = Refill::BUDGET;
+    const BUDGET: u32 = Refill::NAPI_BUDGET;
 
     fn poll(packets: u32, posted: u32) -> Poll {
         Poll { packets, budget: BUDGET, complete: packets < BUDGET, posted }

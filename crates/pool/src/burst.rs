@@ -35,22 +35,22 @@ pub struct Burst {
     open_bytes: u32,
     /// Of all packets.
     bytes: u64,
-    budget: usize,
+    capacity: usize,
 }
 
 /// The segments of one packet, first bytes first. Never empty.
 pub type PacketSegments<'a> = &'a [Segment];
 
 impl Burst {
-    /// An empty burst that takes up to `budget` packets.
-    pub fn new(budget: usize) -> Self {
+    /// An empty burst that takes up to `capacity` packets.
+    pub fn new(capacity: usize) -> Self {
         Self {
-            segments: Vec::with_capacity(budget * MAX_SEGMENTS_PER_PACKET),
-            packets: Vec::with_capacity(budget),
+            segments: Vec::with_capacity(capacity * MAX_SEGMENTS_PER_PACKET),
+            packets: Vec::with_capacity(capacity),
             closed: 0,
             open_bytes: 0,
             bytes: 0,
-            budget,
+            capacity,
         }
     }
 
@@ -64,9 +64,9 @@ impl Burst {
         self.packets.is_empty()
     }
 
-    /// Whether the budget is used up.
+    /// Whether it takes no further packet.
     pub fn is_full(&self) -> bool {
-        self.packets.len() == self.budget
+        self.packets.len() == self.capacity
     }
 
     /// Adds a frame to the packet that is being put together; `last` closes the packet.

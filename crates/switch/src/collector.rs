@@ -18,7 +18,7 @@ use crate::SwitchError;
 const MTU: u32 = 32_000;
 /// Collectors that may stand in one namespace; also how many names of dead ones are stepped over.
 const NAMES: u32 = 64;
-/// The queue socket's own RX ring, where the packets end that a worker sends to itself: a budget of them at a time.
+/// The queue socket's own RX ring, where the packets end that a worker sends to itself: a turn of them at a time.
 const DRAIN_ENTRIES: u32 = 128;
 
 /// A veth pair that is to become a collector. It goes when it is dropped.

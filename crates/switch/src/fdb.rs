@@ -12,7 +12,7 @@
 //!            lookup, refresh: no token                learn, move, expire, flush, static: token
 //!                   │                                                 │
 //!  (vid, mac) ─► hash ─► bucket a ─┬─ keys   k k k k k k k k          8 slots a bucket, a key in one of two buckets
-//!                    └─► bucket b ─┴─ values v v v v v v v v          port, static, generation, last seen
+//!                    └─► bucket b ─┴─ values v v v v v v v v          port, static, version, last seen
 //! ```
 //!
 //! Memory: 32 bytes for each entry of the capacity, and 256 KiB for the counts of 65,536 ports. All of it is there

@@ -21,7 +21,7 @@ pub(crate) struct PortFlood {
 #[derive(Debug)]
 pub(crate) struct WorkerFlood {
     rate: SharedRate,
-    generation: u64,
+    revision: u64,
 }
 
 impl PortFlood {
@@ -34,16 +34,16 @@ impl PortFlood {
 impl WorkerFlood {
     /// Of a worker that has not flooded yet.
     pub(crate) fn new(rate: &Rate) -> Self {
-        let generation = rate.generation();
+        let revision = rate.revision();
         let (per_second, burst) = rate.get();
         let ports = |one: u64| one.saturating_mul(PORTS_PER_WORKER);
-        Self { rate: SharedRate::new(ports(per_second), ports(burst)), generation }
+        Self { rate: SharedRate::new(ports(per_second), ports(burst)), revision }
     }
 
     /// Takes `copies` tokens of a port and of the worker if there are as many; packet path.
     #[inline]
     pub(crate) fn take(&mut self, rate: &Rate, port: &mut PortFlood, now: Nanos, copies: u64) -> bool {
-        if self.generation != rate.generation() {
+        if self.revision != rate.revision() {
             *self = Self::new(rate);
         }
         rate.take(&mut port.bucket, now, copies) && self.rate.take(&mut port.part, now, copies)

@@ -1,8 +1,8 @@
 //! Kernel flows: decisions of workers, put where the kernel repeats them, and kept as long as they hold and are used.
 //!
 //! ```text
-//!   worker ─ Offer ─► ring ─┐
-//!   worker ─ Offer ─► ring ─┴─► keeper ─ install, count, take out ─► FlowBook ─► table in shared memory ◄─ programs
+//!   worker ─ Proposal ─► ring ─┐
+//!   worker ─ Proposal ─► ring ─┴─► keeper ─ install, count, take out ─► FlowBook ─► table in shared memory ◄─ programs
 //!                                                                      ▲
 //!                                     control: list, flush, counters ──┘
 //! ```

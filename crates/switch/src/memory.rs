@@ -8,7 +8,7 @@
 //! ```text
 //!   send ─► programs ─┬─ flow that holds ───────────────────────────────► receive
 //!                     └─ else: ring or queue ─► turn (Worker) ─► output ─► receive
-//!                                                  └─ offers ─► keep (FlowBook) ─► table ─► programs
+//!                                                  └─ proposals ─► keep (FlowBook) ─► table ─► programs
 //! ```
 //!
 //! The same steps with the same seed give the same result.
@@ -41,7 +41,9 @@ use crate::generation::Stock;
 use crate::publication::Publication;
 use crate::rate::Rate;
 use crate::shared::Shared;
-use crate::worker::{Command, Commander, Exchange, Moment, OFFERS, Offer, Offers, RulingCache, Slot, Worker};
+use crate::worker::{
+    Command, Commander, Exchange, Moment, PROPOSALS, Proposal, Proposals, RulingCache, Slot, Worker,
+};
 
 pub use balance::Balance;
 pub use ports::{MemoryPort, WayIn};
@@ -87,7 +89,7 @@ struct Seat {
     worker: Worker,
     commander: Commander,
     queue: HeapQueue,
-    offers: Consumer<Offer>,
+    proposals: Consumer<Proposal>,
     next_slot: u32,
     free_slots: Vec<Slot>,
 }
@@ -171,8 +173,8 @@ impl MemorySwitch {
     }
 
     fn seat(&mut self, index: usize, seed: [u64; 2]) -> Result<Seat, SwitchError> {
-        let (producer, offers) = RingBuffer::new(OFFERS);
-        let offers_end = Offers::new(producer, Arc::new(Attention::new()?));
+        let (producer, proposals) = RingBuffer::new(PROPOSALS);
+        let offers_end = Proposals::new(producer, Arc::new(Attention::new()?));
         let slots = 2 * (usize::from(self.options.max_ports) + 1);
         let cache = RulingCache::new(seed);
         let (worker, commander) =
@@ -184,7 +186,7 @@ impl MemorySwitch {
         let (supply, gauge) = self.stock.supply(fill, refill);
         self.levels.add(gauge.level());
         commander.send(Command::AddSupply(0, Box::new(supply)));
-        Ok(Seat { worker, commander, queue, offers, next_slot: 0, free_slots: Vec::new() })
+        Ok(Seat { worker, commander, queue, proposals, next_slot: 0, free_slots: Vec::new() })
     }
 
     /// Forgets all stations that were learned.

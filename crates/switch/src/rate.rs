@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_policy::{Nanos, TokenBucket};
 
-/// The setting, as workers see it. A bucket is made anew when the generation has moved on.
+/// The setting, as workers see it. A bucket is made anew when the revision has moved on.
 #[derive(Debug)]
 pub(crate) struct Rate {
-    generation: AtomicU64,
+    revision: AtomicU64,
     per_second: AtomicU64,
     burst: AtomicU64,
 }
@@ -16,33 +16,33 @@ pub(crate) struct Rate {
 #[derive(Debug)]
 pub(crate) struct RatedBucket {
     tokens: TokenBucket,
-    generation: u64,
+    revision: u64,
 }
 
 impl Rate {
     /// 0 tokens a second: no limit.
     pub(crate) fn new(per_second: u64, burst: u64) -> Self {
-        Self { generation: 1.into(), per_second: per_second.into(), burst: burst.into() }
+        Self { revision: 1.into(), per_second: per_second.into(), burst: burst.into() }
     }
 
     /// Changes the limit under traffic.
     pub(crate) fn set(&self, per_second: u64, burst: u64) {
         self.per_second.store(per_second, Ordering::Relaxed);
         self.burst.store(burst, Ordering::Relaxed);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.revision.fetch_add(1, Ordering::Release);
     }
 
     /// A full bucket.
     pub(crate) fn bucket(&self) -> RatedBucket {
-        let generation = self.generation();
+        let revision = self.revision();
         let (per_second, burst) = self.get();
-        RatedBucket { tokens: TokenBucket::new(per_second, burst), generation }
+        RatedBucket { tokens: TokenBucket::new(per_second, burst), revision }
     }
 
     /// Takes `tokens` from a bucket of this rate, if there are as many; packet path.
     #[inline]
     pub(crate) fn take(&self, bucket: &mut RatedBucket, now: Nanos, tokens: u64) -> bool {
-        if bucket.generation != self.generation() {
+        if bucket.revision != self.revision() {
             *bucket = self.bucket();
         }
         bucket.tokens.take(now, tokens)
@@ -50,8 +50,8 @@ impl Rate {
 
     /// Changes with the setting.
     #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Tokens a second, and in a full bucket.

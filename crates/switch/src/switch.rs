@@ -43,7 +43,7 @@ use crate::settled;
 use crate::shared::Shared;
 use crate::supervise::Turns;
 use crate::topology::Topology;
-use crate::worker::{OFFERS, Offers, RulingCache, Waker, Worker};
+use crate::worker::{PROPOSALS, Proposals, RulingCache, Waker, Worker};
 
 /// Where a switch leaves what the next one takes up.
 #[derive(Clone, Debug)]
@@ -109,17 +109,17 @@ impl Switch {
         left.stations = handover.as_ref().and_then(|handover| left_stations(&handover.pins));
         let shared = Arc::new(shared(config, queues, &datapath, handover.as_ref())?);
         let bell = Arc::new(Attention::new()?);
-        let (producers, offers) =
-            (0..queues).map(|_| RingBuffer::new(OFFERS)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let (producers, proposals) =
+            (0..queues).map(|_| RingBuffer::new(PROPOSALS)).unzip::<_, _, Vec<_>, Vec<_>>();
         let book = FlowBook::new(
             datapath.flow_table()?,
             Arc::clone(datapath.generations()),
             control::flow_limits(&config.settings(), config.flows.max_entries.into()),
         );
         let book = Arc::new(Mutex::new(book));
-        let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), offers, Arc::clone(&bell))?;
-        let offers = producers.into_iter().map(|ring| Offers::new(ring, Arc::clone(&bell)));
-        let workers = start_workers(config, &shared, &datapath, supplied, offers)?;
+        let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), proposals, Arc::clone(&bell))?;
+        let proposals = producers.into_iter().map(|ring| Proposals::new(ring, Arc::clone(&bell)));
+        let workers = start_workers(config, &shared, &datapath, supplied, proposals)?;
         let flows = Flows { book, keeper: Some(keeper), redirects_to_peers: config.flows.redirect_peer };
         let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
         let wakers = workers.iter().map(WorkerHandle::waker).collect();
@@ -218,15 +218,15 @@ fn start_workers(
     shared: &Arc<Shared>,
     datapath: &Datapath,
     supplied: Vec<Supplied>,
-    offers: impl Iterator<Item = Offers>,
+    proposals: impl Iterator<Item = Proposals>,
 ) -> Result<Vec<WorkerHandle>, SwitchError> {
     let slots = control::slots(config.switch.max_ports);
     let mut handles = Vec::new();
-    for (index, offers) in offers.enumerate() {
+    for (index, proposals) in proposals.enumerate() {
         let transmitter = open_transmitter(datapath, index as u32)?;
         let cache = RulingCache::new(seed());
         let (worker, commander) =
-            Worker::new(index, Arc::clone(shared), slots, Some(transmitter), cache, offers)?;
+            Worker::new(index, Arc::clone(shared), slots, Some(transmitter), cache, proposals)?;
         let cpu = config.switch.cpus.get(index).copied();
         let handle = WorkerHandle::spawn(index, cpu, worker, commander)?;
         handles.push(handle);

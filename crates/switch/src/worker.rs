@@ -32,8 +32,8 @@ mod facts;
 mod join;
 mod key;
 mod memory;
-mod offer;
 mod parcel;
+mod proposal;
 mod receive;
 mod reclaim;
 mod record;
@@ -71,7 +71,7 @@ pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
-pub(crate) use offer::{OFFERS, Offer, Offers, Unrepeatable};
+pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use source::{
     COLLECTORS, Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
 };
@@ -85,9 +85,9 @@ use rule::Asked;
 use stretch::Stretch;
 
 /// Packets after which a worker looks who else is ready: the longest turn.
-pub(crate) const BUDGET: usize = Pace::TURN as usize;
+pub(crate) const TURN: usize = Pace::TURN as usize;
 
-/// Bytes of one ring in one turn, about: half a budget of full Ethernet packets. A port of jumbo packets has fewer of them.
+/// Bytes of one ring in one turn, about: half a turn of full Ethernet packets. A port of jumbo packets has fewer of them.
 pub(crate) const QUANTUM_BYTES: u32 = Pace::TURN / 2 * 1514;
 
 /// What a worker is made of. Its thread calls [`Worker::run`].
@@ -126,7 +126,7 @@ pub(crate) struct Worker {
     linger: Linger,
     cache: RulingCache,
     repeats: Repeats,
-    offers: Offers,
+    proposals: Proposals,
 }
 
 impl Worker {
@@ -137,7 +137,7 @@ impl Worker {
         slots: usize,
         transmitter: Option<Transmitter>,
         cache: RulingCache,
-        offers: Offers,
+        proposals: Proposals,
     ) -> Result<(Self, Commander), SwitchError> {
         let (doorbell, commander) = Doorbell::new()?;
         let worker = Self {
@@ -154,18 +154,18 @@ impl Worker {
             outlets: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             exchange: None,
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
-            burst: Burst::new(BUDGET),
+            burst: Burst::new(TURN),
             records: record::records(),
-            hints: vec![Values::default(); BUDGET].into_boxed_slice(),
-            stretches: Vec::with_capacity(BUDGET),
-            asked: Vec::with_capacity(BUDGET),
-            extras: Vec::with_capacity(BUDGET * MAX_OUTPUTS),
-            runs: Vec::with_capacity(BUDGET),
+            hints: vec![Values::default(); TURN].into_boxed_slice(),
+            stretches: Vec::with_capacity(TURN),
+            asked: Vec::with_capacity(TURN),
+            extras: Vec::with_capacity(TURN * MAX_OUTPUTS),
+            runs: Vec::with_capacity(TURN),
             flood: WorkerFlood::new(&shared.flood),
             linger: Linger::new(shared.linger_ns),
             cache,
             repeats: Repeats::new(),
-            offers,
+            proposals,
             shared,
         };
         Ok((worker, commander))

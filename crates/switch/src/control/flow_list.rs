@@ -15,7 +15,7 @@ use forebay_wire::mac;
 use super::Control;
 use crate::flows::{Entry, FlowBook, UserEntry};
 use crate::rules::RuleSet;
-use crate::worker::Offer;
+use crate::worker::Proposal;
 
 /// Why such packets are not seen on the output's netdev.
 const TO_PEER: &str = "handed to the other end of the output's veth";
@@ -79,7 +79,8 @@ impl FlowLister {
             FlowTag::Remove => TagAction::Remove,
             FlowTag::Set(vid) => TagAction::Set(Vid::new(vid)?),
         };
-        let shown = self.show_offer(&entry.offer, action, entry.carried, [entry.installed, entry.used])?;
+        let shown =
+            self.show_proposal(&entry.proposal, action, entry.carried, [entry.installed, entry.used])?;
         let reason = match entry.verdict.action {
             FlowAction::Output { to_peer: true, .. } => Some(TO_PEER.to_owned()),
             _ => shown.reason,
@@ -88,12 +89,13 @@ impl FlowLister {
     }
 
     fn show_user_flow(&self, entry: &UserEntry) -> Option<FlowEntry> {
-        let action = match (entry.cannot.output, entry.offer.reason) {
+        let action = match (entry.cannot.output, entry.proposal.reason) {
             (Some(port), _) => self.output_text(port.0)?,
             (None, Some(_)) => "drop".to_owned(),
             (None, None) => "flood".to_owned(),
         };
-        let shown = self.show_offer(&entry.offer, action, entry.carried, [entry.decided, entry.used])?;
+        let shown =
+            self.show_proposal(&entry.proposal, action, entry.carried, [entry.decided, entry.used])?;
         let reason = Some(entry.cannot.why.text().to_owned());
         Some(FlowEntry { runs: FlowRuns::User, reason, ..shown })
     }
@@ -102,14 +104,14 @@ impl FlowLister {
         Some(format!("output:{}", self.names.get(&PortId(port_id))?))
     }
 
-    fn show_offer(
+    fn show_proposal(
         &self,
-        offer: &Offer,
+        proposal: &Proposal,
         action: String,
         carried: FlowCount,
         [decided, used]: [Nanos; 2],
     ) -> Option<FlowEntry> {
-        let key = offer.key;
+        let key = proposal.key;
         let seconds = |since: Nanos| Nanos(self.now.0.saturating_sub(since.0)).seconds().into();
         Some(FlowEntry {
             in_port: self.names.get(&PortId(key.port_id()))?.clone(),
@@ -117,12 +119,12 @@ impl FlowLister {
             stacked: key.is_stacked(),
             src_mac: MacAddr(mac::to_bytes(key.src())),
             dst_mac: MacAddr(mac::to_bytes(key.dst())),
-            deeper: offer.deeper.map(|(class, _)| self.rules.describe(class)),
+            deeper: proposal.deeper.map(|(class, _)| self.rules.describe(class)),
             action,
             tag: TagAction::Keep,
             runs: FlowRuns::User,
-            reason: offer.reason.map(|reason| reason.name().to_owned()),
-            rule: offer.rule,
+            reason: proposal.reason.map(|reason| reason.name().to_owned()),
+            rule: proposal.rule,
             packets: carried.packets,
             bytes: carried.bytes,
             age_seconds: seconds(decided),

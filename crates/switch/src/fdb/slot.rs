@@ -39,14 +39,14 @@ impl Key {
     }
 }
 
-/// What is known about a station. The generation belongs to the slot: it is odd while the slot has an owner, even
+/// What is known about a station. The version belongs to the slot: it is odd while the slot has an owner, even
 /// while it has none, and so changes whenever the slot changes hands. That is how a reader notices that the value it read is
 /// not the key's, or no longer (see [`super::table`]).
 ///
 /// ```text
 ///  63      48 47 46        32 31             0
 /// ┌──────────┬──┬────────────┬────────────────┐
-/// │   port   │st│ generation │   last seen    │
+/// │   port   │st│  version   │   last seen    │
 /// └──────────┴──┴────────────┴────────────────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +54,18 @@ pub(super) struct Value(pub(super) u64);
 
 const PORT_SHIFT: u32 = 48;
 const STATIC: u64 = 1 << 47;
-const GENERATION_SHIFT: u32 = 32;
-const GENERATION_MASK: u64 = 0x7fff << GENERATION_SHIFT;
-const OWNED: u64 = 1 << GENERATION_SHIFT;
+const VERSION_SHIFT: u32 = 32;
+const VERSION_MASK: u64 = 0x7fff << VERSION_SHIFT;
+const OWNED: u64 = 1 << VERSION_SHIFT;
 const SEEN_MASK: u64 = 0xffff_ffff;
 
 impl Value {
-    /// A station just heard on `port`; generation 0.
+    /// A station just heard on `port`; version 0.
     pub(super) const fn learned(port: u16, now_s: u32) -> Self {
         Value((port as u64) << PORT_SHIFT | now_s as u64)
     }
 
-    /// A static entry; generation 0.
+    /// A static entry; version 0.
     pub(super) const fn fixed(port: u16, now_s: u32) -> Self {
         Value(Value::learned(port, now_s).0 | STATIC)
     }
@@ -95,8 +95,8 @@ impl Value {
     }
 
     #[inline]
-    pub(super) const fn is_same_generation(self, other: Value) -> bool {
-        (self.0 ^ other.0) & GENERATION_MASK == 0
+    pub(super) const fn is_same_version(self, other: Value) -> bool {
+        (self.0 ^ other.0) & VERSION_MASK == 0
     }
 
     /// Whether the slot had an owner when this was its value.
@@ -105,15 +105,15 @@ impl Value {
         self.0 & OWNED != 0
     }
 
-    /// This value, but of the generation of `other`.
-    pub(super) const fn in_generation_of(self, other: Value) -> Self {
-        Value(self.0 & !GENERATION_MASK | other.0 & GENERATION_MASK)
+    /// This value, but of the version of `other`.
+    pub(super) const fn in_version_of(self, other: Value) -> Self {
+        Value(self.0 & !VERSION_MASK | other.0 & VERSION_MASK)
     }
 
-    /// This value one generation later; after 32,768 of them they start again.
-    pub(super) const fn next_generation(self) -> Self {
-        let next = (self.0 & GENERATION_MASK).wrapping_add(1 << GENERATION_SHIFT) & GENERATION_MASK;
-        Value(self.0 & !GENERATION_MASK | next)
+    /// This value one version later; after 32,768 of them they start again.
+    pub(super) const fn next_version(self) -> Self {
+        let next = (self.0 & VERSION_MASK).wrapping_add(1 << VERSION_SHIFT) & VERSION_MASK;
+        Value(self.0 & !VERSION_MASK | next)
     }
 }
 
@@ -138,19 +138,19 @@ mod tests {
         assert_eq!((moved.port(), moved.is_static(), moved.seen_s()), (7, true, u32::MAX));
         let seen = Value::learned(7, 9).seen_at(u32::MAX);
         assert_eq!((seen.port(), seen.is_static(), seen.seen_s()), (7, false, u32::MAX));
-        assert!(seen.is_same_generation(Value::learned(1, 1)));
+        assert!(seen.is_same_version(Value::learned(1, 1)));
     }
 
     #[test]
-    fn generations_go_round_without_touching_their_neighbours() {
+    fn versions_go_round_without_touching_their_neighbours() {
         let start = Value::fixed(0x1234, 0x5678);
         let mut value = start;
         for _ in 0..0x7fff {
-            value = value.next_generation();
-            assert!(!value.is_same_generation(start));
-            assert_ne!(value.is_owned(), value.next_generation().is_owned());
-            assert_eq!(value.in_generation_of(start), start);
+            value = value.next_version();
+            assert!(!value.is_same_version(start));
+            assert_ne!(value.is_owned(), value.next_version().is_owned());
+            assert_eq!(value.in_version_of(start), start);
         }
-        assert_eq!(value.next_generation(), start);
+        assert_eq!(value.next_version(), start);
     }
 }

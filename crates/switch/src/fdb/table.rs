@@ -1,12 +1,12 @@
 //! Buckets of slots, and the protocol by which readers read them while one writer writes.
 //!
-//! A slot's generation is odd while it has an owner and even while it has none: it goes up before the slot loses its
+//! A slot's version is odd while it has an owner and even while it has none: it goes up before the slot loses its
 //! key, and again before it gets another. A reader has the right value for its key if it reads *value, key, value* and
-//! finds its key in between two values of one odd generation. The writer, who holds the token, does
+//! finds its key in between two values of one odd version. The writer, who holds the token, does
 //!
 //! ```text
-//!  erase:   value := next (even) generation    key := empty
-//!  insert:  value := next (odd) generation     key := the key      (into an empty slot only)
+//!  erase:   value := next (even) version    key := empty
+//!  insert:  value := next (odd) version     key := the key      (into an empty slot only)
 //! ```
 //!
 //! with release stores in this order, and readers load in theirs with acquire. A reader that meets a change takes
@@ -122,7 +122,7 @@ impl Slots for Bucket {
         let before = Value(self.values[way].load(Ordering::Acquire));
         let is_mine = self.keys[way].load(Ordering::Acquire) == key.0;
         let value = Value(self.values[way].load(Ordering::Acquire));
-        (is_mine && value.is_owned() && value.is_same_generation(before)).then_some(Found {
+        (is_mine && value.is_owned() && value.is_same_version(before)).then_some(Found {
             bucket: self,
             way,
             value,
@@ -144,8 +144,8 @@ impl Slots for Bucket {
         let Some(way) = self.keys.iter().position(|k| k.load(Ordering::Relaxed) == Key::EMPTY.0) else {
             return false;
         };
-        let last = Value(self.values[way].load(Ordering::Relaxed)).next_generation();
-        self.values[way].store(value.in_generation_of(last).0, Ordering::Release);
+        let last = Value(self.values[way].load(Ordering::Relaxed)).next_version();
+        self.values[way].store(value.in_version_of(last).0, Ordering::Release);
         self.keys[way].store(key.0, Ordering::Release);
         true
     }
@@ -164,18 +164,18 @@ impl Found<'_> {
 
     /// Sets port, time and kind of the entry, whatever time a refresh may have written meanwhile.
     pub(super) fn overwrite(&self, _held: &Held<'_>, value: Value) {
-        self.word().store(value.in_generation_of(self.value).0, Ordering::Release);
+        self.word().store(value.in_version_of(self.value).0, Ordering::Release);
     }
 
     /// Empties the slot.
     pub(super) fn erase(&self, _held: &Held<'_>) {
-        self.word().store(self.value.next_generation().0, Ordering::Release);
+        self.word().store(self.value.next_version().0, Ordering::Release);
         self.bucket.keys[self.way].store(Key::EMPTY.0, Ordering::Release);
     }
 
     /// Empties the slot, unless its station was heard since it was found: then false, and nothing is done.
     pub(super) fn erase_if_unheard(&self, held: &Held<'_>) -> bool {
-        let gone = self.value.next_generation();
+        let gone = self.value.next_version();
         let unheard = self.word().compare_exchange(self.value.0, gone.0, Ordering::AcqRel, Ordering::Relaxed);
         if unheard.is_ok() {
             self.erase(held);
@@ -206,7 +206,7 @@ mod tests {
         assert!(table.insert(&token.hold(), KEY, Value::learned(7, 0)));
         let found = table.get(KEY).unwrap();
         // The first of the two stores of `erase`; the second is still to come.
-        found.word().store(found.value.next_generation().0, Ordering::Release);
+        found.word().store(found.value.next_version().0, Ordering::Release);
         assert!(table.get(KEY).is_none());
         assert!(!found.replace(found.value.seen_at(1)));
     }

@@ -14,7 +14,7 @@ use forebay_kernel::{
 use forebay_policy::{FlowRefusal, FlowShare, Nanos};
 
 use crate::fdb::Fdb;
-use crate::worker::{Offer, Unrepeatable};
+use crate::worker::{Proposal, Unrepeatable};
 
 /// Bytes of a VLAN tag.
 const TAG: i64 = 4;
@@ -28,7 +28,7 @@ pub(crate) struct FlowLimits {
     pub(crate) installs_per_second: u64,
 }
 
-/// What became of offers and flows so far.
+/// What became of proposals and flows so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) installed: u64,
@@ -51,7 +51,7 @@ const MAX_UNREPEATABLE: usize = 4096;
 /// One flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    pub(crate) offer: Offer,
+    pub(crate) proposal: Proposal,
     /// What the kernel repeats.
     pub(crate) verdict: FlowVerdict,
     pub(crate) installed: Nanos,
@@ -66,7 +66,7 @@ pub(crate) struct Entry {
 /// A decision that user space makes for each packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserEntry {
-    pub(crate) offer: Offer,
+    pub(crate) proposal: Proposal,
     pub(crate) cannot: Unrepeatable,
     pub(crate) decided: Nanos,
     pub(crate) used: Nanos,
@@ -150,59 +150,59 @@ impl FlowBook {
     }
 
     /// Takes what a worker tells.
-    pub(crate) fn take(&mut self, offer: Offer, now: Nanos) {
-        match offer.repeat {
+    pub(crate) fn take(&mut self, proposal: Proposal, now: Nanos) {
+        match proposal.repeat {
             Ok(verdict) => {
-                self.user_entries.remove(&offer.key);
-                self.install(offer, verdict, now);
+                self.user_entries.remove(&proposal.key);
+                self.install(proposal, verdict, now);
             }
             Err(cannot) => {
-                self.note(offer, cannot, now);
-                if let Some(verdict) = offer.tell {
-                    self.install(offer, verdict, now);
+                self.note(proposal, cannot, now);
+                if let Some(verdict) = proposal.tell {
+                    self.install(proposal, verdict, now);
                 }
             }
         }
     }
 
     /// Remembers what the kernel cannot repeat, for users.
-    fn note(&mut self, offer: Offer, cannot: Unrepeatable, now: Nanos) {
-        if self.user_entries.len() >= MAX_UNREPEATABLE && !self.user_entries.contains_key(&offer.key) {
+    fn note(&mut self, proposal: Proposal, cannot: Unrepeatable, now: Nanos) {
+        if self.user_entries.len() >= MAX_UNREPEATABLE && !self.user_entries.contains_key(&proposal.key) {
             return;
         }
-        let fresh = UserEntry { offer, cannot, decided: now, used: now, carried: FlowCount::default() };
-        let entry = self.user_entries.entry(offer.key).or_insert(fresh);
-        (entry.offer, entry.cannot, entry.used) = (offer, cannot, now);
-        entry.carried.packets += offer.carried.packets;
-        entry.carried.bytes += offer.carried.bytes;
+        let fresh = UserEntry { proposal, cannot, decided: now, used: now, carried: FlowCount::default() };
+        let entry = self.user_entries.entry(proposal.key).or_insert(fresh);
+        (entry.proposal, entry.cannot, entry.used) = (proposal, cannot, now);
+        entry.carried.packets += proposal.carried.packets;
+        entry.carried.bytes += proposal.carried.bytes;
     }
 
-    /// Puts in what a worker offered, in the place of what was decided before for such packets; unless it is void by now
+    /// Puts in what a worker proposed, in the place of what was decided before for such packets; unless it is void by now
     /// or a limit says no.
-    fn install(&mut self, offer: Offer, verdict: FlowVerdict, now: Nanos) {
-        if !verdict.holds(offer.key, &self.generations) {
+    fn install(&mut self, proposal: Proposal, verdict: FlowVerdict, now: Nanos) {
+        if !verdict.holds(proposal.key, &self.generations) {
             return;
         }
-        if let Some(number) = self.table.find(offer.key) {
+        if let Some(number) = self.table.find(proposal.key) {
             if self.says(number, &verdict) {
-                self.keep_told(number, &offer, now);
+                self.keep_told(number, &proposal, now);
                 return;
             }
             self.take_out(number);
             self.totals.invalidated += 1;
         }
-        if !self.may_install(offer.key.port_id(), now) {
+        if !self.may_install(proposal.key.port_id(), now) {
             return;
         }
         let verdict = self.numbered(verdict);
-        let Ok(number) = self.table.insert(offer.key, &verdict, adopted::note_of(&offer)) else {
+        let Ok(number) = self.table.insert(proposal.key, &verdict, adopted::note_of(&proposal)) else {
             self.totals.no_slot += 1;
             return;
         };
         let settled = self.table.count(number);
         let carried = FlowCount::default();
-        self.entries.insert(number, Entry { offer, verdict, installed: now, used: now, carried, settled });
-        self.port(offer.key.port_id()).share.entered();
+        self.entries.insert(number, Entry { proposal, verdict, installed: now, used: now, carried, settled });
+        self.port(proposal.key.port_id()).share.entered();
         self.totals.installed += 1;
     }
 
@@ -219,12 +219,12 @@ impl FlowBook {
         })
     }
 
-    /// A flow whose packets user space is told of carries nothing itself; that it is offered again says it is in use.
-    fn keep_told(&mut self, number: FlowNumber, offer: &Offer, now: Nanos) {
+    /// A flow whose packets user space is told of carries nothing itself; that it is proposed again says it is in use.
+    fn keep_told(&mut self, number: FlowNumber, proposal: &Proposal, now: Nanos) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         if let FlowAction::Tell { .. } = entry.verdict.action {
             entry.used = now;
-            self.keep_outer(offer, now);
+            self.keep_outer(proposal, now);
         }
     }
 
@@ -265,15 +265,15 @@ impl FlowBook {
         for number in numbers {
             let carried = self.settle(number, now);
             let Some(entry) = self.entries.get(&number) else { continue };
-            let (offer, verdict) = (entry.offer, entry.verdict);
-            if !verdict.holds(offer.key, &self.generations) {
+            let (proposal, verdict) = (entry.proposal, entry.verdict);
+            if !verdict.holds(proposal.key, &self.generations) {
                 self.totals.invalidated += 1;
                 self.take_out(number);
             } else if now.0.saturating_sub(entry.used.0) >= idle {
                 self.totals.idle += 1;
                 self.take_out(number);
             } else if carried {
-                fdb.refresh(offer.vid, offer.key.src(), offer.key.port_id(), now.seconds());
+                fdb.refresh(proposal.vid, proposal.key.src(), proposal.key.port_id(), now.seconds());
             }
         }
         self.user_entries.retain(|_, entry| now.0.saturating_sub(entry.used.0) < idle);
@@ -314,36 +314,36 @@ impl FlowBook {
         entry.used = now;
         entry.carried.packets += fresh.packets;
         entry.carried.bytes += fresh.bytes;
-        let (offer, action) = (entry.offer, entry.verdict.action);
-        self.count(&offer, action, fresh);
-        self.keep_outer(&offer, now);
+        let (proposal, action) = (entry.proposal, entry.verdict.action);
+        self.count(&proposal, action, fresh);
+        self.keep_outer(&proposal, now);
         true
     }
 
     /// The flow that says to look deeper carries nothing itself.
-    fn keep_outer(&mut self, offer: &Offer, now: Nanos) {
-        let outer = offer.deeper.and_then(|(_, outer)| self.table.find(outer));
+    fn keep_outer(&mut self, proposal: &Proposal, now: Nanos) {
+        let outer = proposal.deeper.and_then(|(_, outer)| self.table.find(outer));
         if let Some(entry) = outer.and_then(|number| self.entries.get_mut(&number)) {
             entry.used = now;
         }
     }
 
-    fn count(&mut self, offer: &Offer, action: FlowAction, fresh: FlowCount) {
-        if let Some(rule) = offer.rule {
+    fn count(&mut self, proposal: &Proposal, action: FlowAction, fresh: FlowCount) {
+        if let Some(rule) = proposal.rule {
             let counted = self.rules.entry(rule).or_default();
             counted.packets += fresh.packets;
             counted.bytes += fresh.bytes;
         }
-        let input = &mut self.port(offer.key.port_id()).counters;
+        let input = &mut self.port(proposal.key.port_id()).counters;
         input.rx_packets += fresh.packets;
         input.rx_bytes += fresh.bytes;
         input.offloaded_packets += fresh.packets;
-        match (action, offer.reason) {
+        match (action, proposal.reason) {
             (FlowAction::Output { port_id, tag, .. }, _) => {
                 input.forwarded_packets += fresh.packets;
                 let output = &mut self.port(port_id).counters;
                 output.tx_packets += fresh.packets;
-                output.tx_bytes += bytes_out(fresh, tag, offer.key);
+                output.tx_bytes += bytes_out(fresh, tag, proposal.key);
             }
             (FlowAction::Drop { .. } | FlowAction::Deeper { .. } | FlowAction::Tell { .. }, reason) => {
                 input.drops[reason.unwrap_or(DropReason::NoDestination)] += fresh.packets;
@@ -362,8 +362,8 @@ impl FlowBook {
     /// No flow from or to this port is left. After its generation was counted up and a grace period.
     pub(crate) fn leave(&mut self, ports: &[PortId], now: Nanos) {
         let concerns = |entry: &Entry| {
-            let output = entry.verdict.action.port_id().unwrap_or(entry.offer.key.port_id());
-            ports.iter().any(|port| port.0 == output || port.0 == entry.offer.key.port_id())
+            let output = entry.verdict.action.port_id().unwrap_or(entry.proposal.key.port_id());
+            ports.iter().any(|port| port.0 == output || port.0 == entry.proposal.key.port_id())
         };
         let numbers: Vec<FlowNumber> =
             self.entries.iter().filter(|(_, entry)| concerns(entry)).map(|(number, _)| *number).collect();
@@ -408,7 +408,7 @@ impl FlowBook {
     fn take_out(&mut self, number: FlowNumber) {
         if let Some(entry) = self.entries.remove(&number) {
             self.table.remove(number);
-            let port = self.port(entry.offer.key.port_id());
+            let port = self.port(entry.proposal.key.port_id());
             port.share.left();
             self.leaving.insert(number, entry);
         }

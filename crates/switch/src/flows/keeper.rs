@@ -15,13 +15,13 @@ use crate::SwitchError;
 use crate::attention::Attention;
 use crate::shared::Shared;
 use crate::supervise;
-use crate::worker::Offer;
+use crate::worker::Proposal;
 
 /// How often counters are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// How soon places are reclaimed that were given up: a key whose decision changes again and again has only so many.
 const RECLAIM: Duration = Duration::from_millis(10);
-/// Offers that are installed under one lock.
+/// Proposals that are installed under one lock.
 const BATCH: usize = 1024;
 
 /// Stops its thread when dropped.
@@ -34,7 +34,7 @@ pub(crate) struct FlowKeeper {
 struct Keeper {
     shared: Arc<Shared>,
     book: Arc<Mutex<FlowBook>>,
-    offers: Vec<Consumer<Offer>>,
+    proposals: Vec<Consumer<Proposal>>,
     bell: Arc<Attention>,
 }
 
@@ -43,14 +43,14 @@ impl FlowKeeper {
     pub(crate) fn start(
         shared: Arc<Shared>,
         book: Arc<Mutex<FlowBook>>,
-        offers: Vec<Consumer<Offer>>,
+        proposals: Vec<Consumer<Proposal>>,
         bell: Arc<Attention>,
     ) -> Result<Self, SwitchError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map(Arc::new)
             .map_err(SwitchError::system("create an eventfd"))?;
         let stopped = Arc::clone(&stop);
-        let mut keeper = Keeper { shared, book, offers, bell };
+        let mut keeper = Keeper { shared, book, proposals, bell };
         let thread = supervise::spawn("flow-keeper".to_owned(), move || keeper.run(&stopped))?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -96,16 +96,16 @@ impl Keeper {
         Nanos(self.shared.started.elapsed().as_nanos() as u64)
     }
 
-    /// Installs what is offered now, and not what comes meanwhile.
+    /// Installs what is proposed now, and not what comes meanwhile.
     fn install(&mut self) {
         let now = self.now();
-        for offers in &mut self.offers {
-            let mut left = offers.slots();
+        for proposals in &mut self.proposals {
+            let mut left = proposals.slots();
             while left > 0 {
-                let Ok(chunk) = offers.read_chunk(left.min(BATCH)) else { break };
+                let Ok(chunk) = proposals.read_chunk(left.min(BATCH)) else { break };
                 left -= chunk.len();
                 let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-                chunk.into_iter().for_each(|offer| book.take(offer, now));
+                chunk.into_iter().for_each(|proposal| book.take(proposal, now));
             }
         }
     }

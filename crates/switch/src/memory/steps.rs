@@ -68,11 +68,11 @@ impl MemorySwitch {
         self.seats[worker].worker.obey(self.moment);
     }
 
-    /// The keeper installs what workers have offered.
+    /// The keeper installs what workers have proposed.
     pub fn keep(&mut self) {
         for seat in &mut self.seats {
-            while let Ok(offer) = seat.offers.pop() {
-                self.book.take(offer, self.moment.now);
+            while let Ok(proposal) = seat.proposals.pop() {
+                self.book.take(proposal, self.moment.now);
             }
         }
     }

@@ -56,7 +56,7 @@ pub(super) struct Tally {
 /// A worker's.
 pub(crate) struct RulingCache {
     slots: Box<[[Slot; 2]]>,
-    /// Beside the slots, because only those look who offer decisions to the kernel.
+    /// Beside the slots, because only those look who propose decisions to the kernel.
     classes: Box<[[Class; 2]]>,
     /// Of the rules that the stamp stands for.
     generation: u64,

@@ -7,13 +7,13 @@ use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
 use forebay_wire::Completion;
 
 use super::stretch::Stretch;
-use super::{BUDGET, Worker};
+use super::{TURN, Worker};
 use crate::topology::{PortEntry, Topology};
 
 /// Packets of a burst, a bit each.
 type Packets = u128;
 
-const _: () = assert!(BUDGET <= Packets::BITS as usize);
+const _: () = assert!(TURN <= Packets::BITS as usize);
 
 impl Worker {
     pub(super) fn complete_checksums(&mut self, arena: &Arena, topology: &Topology) {

@@ -12,7 +12,7 @@ use forebay_wire::mac;
 use super::cache::Tally;
 use super::classify::Headers;
 use super::clock::Moment;
-use super::offer::{Guard, Made};
+use super::proposal::{Guard, Made};
 use super::repeat::repeating;
 use super::scene::Scene;
 use super::stretch::Stretch;
@@ -184,7 +184,7 @@ impl Worker {
         carried.packets += 1;
         carried.bytes += u64::from(self.burst.len_bytes(index));
         let made = Made { verdict, ruling, has_copies, carried };
-        self.offers.make(scene.topology, scene.port, *headers, made, guard, scene.now);
+        self.proposals.make(scene.topology, scene.port, *headers, made, guard, scene.now);
         if !has_copies {
             self.repeats.put(mark, (verdict, ruling.place), guard, scene.topology, scene.now);
         }

@@ -1,7 +1,7 @@
 //! Three answers to the same packets: that of a plain model, of a worker, and of the kernel program.
 //!
 //! Random ports, VLANs, rules and packets out of so few values that they meet. Each packet comes to the kernel program
-//! first; what that leaves goes to the worker, whose offer is put in, and to the kernel program once more. All who say
+//! first; what that leaves goes to the worker, whose proposal is put in, and to the kernel program once more. All who say
 //! where a packet goes must say the same, byte by byte; and who was told must know.
 //!
 //! `FOREBAY_EQUIVALENCE_PACKETS` says how many packets, `FOREBAY_EQUIVALENCE_SEED` which.
@@ -208,7 +208,7 @@ impl Run {
             return;
         }
         let flow_mark = self.mark(input, packet);
-        let (copies, offer) = self.product.decide(input, &packet.bytes, flow_mark);
+        let (copies, proposal) = self.product.decide(input, &packet.bytes, flow_mark);
         if self.product.has_repeated() {
             assert_eq!(self.oracle.stations, stations, "repeated, and there was news, {about}");
             self.tally.repeated += 1;
@@ -224,14 +224,14 @@ impl Run {
             self.check(&copies, &wanted, "the worker", &about);
         }
         let followed = self.kernel(input, packet, &about);
-        let must = offer.is_some_and(|offer| {
-            let fits = offer.repeat.is_ok_and(|verdict| packet.bytes.len() <= verdict.max_length.into());
-            fits && self.is_looked_up(input, packet) && (offer.deeper.is_none() || self.is_classed(packet))
+        let must = proposal.is_some_and(|proposal| {
+            let fits = proposal.repeat.is_ok_and(|verdict| packet.bytes.len() <= verdict.max_length.into());
+            fits && self.is_looked_up(input, packet) && (proposal.deeper.is_none() || self.is_classed(packet))
         });
         assert_eq!(
             followed.is_some(),
             must,
-            "whether the kernel followed once it was told {offer:?}, {about}"
+            "whether the kernel followed once it was told {proposal:?}, {about}"
         );
         let is_undecidable = self.product.verdict() == Some(Verdict::Drop(DropReason::Undecidable));
         self.tally.undecidable += u64::from(is_undecidable);

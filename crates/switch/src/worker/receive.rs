@@ -6,14 +6,14 @@ use forebay_xsk::Reads;
 
 use super::facts::Facts;
 use super::stretch::Stretch;
-use super::{BUDGET, Feed, ServedSource, Source, SuppliedBy, Worker, XskSource};
+use super::{Feed, ServedSource, Source, SuppliedBy, TURN, Worker, XskSource};
 
 /// Bytes of a packet that are read in any case.
 const HEADERS: u16 = 64;
 /// Bytes below a packet that end with its layout's id; most layouts have no more.
 const NEAREST_BELOW: u16 = 64;
 /// Packets of the next turn that the processor is told of during this one.
-const AHEAD: u32 = BUDGET as u32;
+const AHEAD: u32 = TURN as u32;
 
 impl Worker {
     /// Takes the next piece of the source's turn.

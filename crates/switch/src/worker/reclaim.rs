@@ -8,7 +8,7 @@ use forebay_pool::{Burst, Segment};
 use forebay_xsk::{Destination, TagEdit, Transmitter};
 
 use super::source::Supply;
-use super::{BUDGET, Worker};
+use super::{TURN, Worker};
 
 /// `DRAIN_ETHERTYPE`, bpf/forebay.h: IEEE 802's first ethertype for local experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
@@ -30,7 +30,7 @@ impl Worker {
         }
     }
 
-    /// Takes a budget of posted frames back, if too many are; says whether it did.
+    /// Takes a turn of posted frames back, if too many are; says whether it did.
     pub(super) fn reclaim(&mut self) -> bool {
         let Self { supplies, transmitter: Some(transmitter), burst, .. } = self else { return false };
         supplies.iter_mut().flatten().any(|supply| supply.reclaim(transmitter, burst))
@@ -55,7 +55,7 @@ impl Supply {
         if !self.has_too_many() {
             return false;
         }
-        self.use_up(self.excess().min(BUDGET), transmitter, burst);
+        self.use_up(self.excess().min(TURN), transmitter, burst);
         if let Some(drain) = &mut self.drain {
             drain.futile += 1;
         }
@@ -67,7 +67,7 @@ impl Supply {
     /// Frames of packets to ourselves, as far as they have arrived.
     fn collect(&mut self, burst: &mut Burst) {
         let Some(drain) = &mut self.drain else { return };
-        while drain.ring.receive(burst, BUDGET, u64::MAX) > 0 {
+        while drain.ring.receive(burst, TURN, u64::MAX) > 0 {
             drain.futile = 0;
             burst.drain().for_each(|frame| self.magazine.put(frame));
         }

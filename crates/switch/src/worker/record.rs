@@ -5,7 +5,7 @@
 
 use forebay_control::DropReason;
 
-use super::BUDGET;
+use super::TURN;
 use super::classify::Classified;
 use super::facts::Facts;
 use super::stretch::Found;
@@ -35,5 +35,5 @@ pub(super) fn records() -> Box<[Record]> {
         classified: Err(DropReason::PortDown),
         verdict: Verdict::Drop(DropReason::PortDown),
     };
-    vec![record; BUDGET].into_boxed_slice()
+    vec![record; TURN].into_boxed_slice()
 }

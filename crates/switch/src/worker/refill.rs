@@ -3,10 +3,10 @@
 use forebay_policy::{Nanos, Poll, Refill, Standing};
 
 use super::source::{SuppliedBy, Supply};
-use super::{BUDGET, ServedSource, Source, Worker, XskSource};
+use super::{ServedSource, Source, TURN, Worker, XskSource};
 
 /// Frames that one call takes from the pool at most, besides those of the burst.
-const TOP_UP: u32 = BUDGET as u32;
+const TOP_UP: u32 = TURN as u32;
 
 impl Worker {
     /// Gives the burst's frames back to where the source takes them from.
@@ -63,7 +63,7 @@ impl Supply {
     }
 
     fn observe(&mut self, packets: u32, complete: bool, now: Nanos) {
-        let poll = Poll { packets, budget: Refill::BUDGET, complete, posted: self.fill.occupancy() };
+        let poll = Poll { packets, budget: Refill::NAPI_BUDGET, complete, posted: self.fill.occupancy() };
         self.refill.observe(poll, now);
         if let (true, Some(drain)) = (self.refill.is_busy(), &mut self.drain) {
             drain.try_again();

@@ -18,7 +18,7 @@ use forebay_policy::Nanos;
 use forebay_pool::prefetch;
 
 use super::Worker;
-use super::offer::{Guard, PAUSE, is_lasting};
+use super::proposal::{Guard, PAUSE, is_lasting};
 use super::record::Record;
 use super::stretch::Found;
 use super::verdict::Verdict;
@@ -42,7 +42,7 @@ struct Slot {
     /// Of the snapshot.
     serial: u64,
     until: Nanos,
-    /// What repeated it since it was offered to the kernel.
+    /// What repeated it since it was proposed to the kernel.
     packets: u32,
     bytes: u64,
 }

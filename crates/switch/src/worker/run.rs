@@ -5,11 +5,11 @@ use forebay_policy::Nanos;
 
 use super::clock::Clock;
 use super::exchange::Exchange;
-use super::{BUDGET, Slot, Worker};
+use super::{Slot, TURN, Worker};
 
 /// What a turn counts for at least: sixteen turns of next to nothing come between two looks at who is ready, and one
 /// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
-const LEAST_TURN: usize = BUDGET / 16;
+const LEAST_TURN: usize = TURN / 16;
 
 /// How it came that there is something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Worker {
             self.observe_poll(wait != Wait::None, woken.now);
             let began = cycles();
             let (mut served, mut packets) = (0, 0);
-            while served < BUDGET {
+            while served < TURN {
                 let moment = clock.read();
                 if !self.obey(moment) {
                     return;

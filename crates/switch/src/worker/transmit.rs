@@ -10,7 +10,7 @@ use super::join::{self, JointRun};
 use super::memory::MemoryOutput;
 use super::parcel::Undeliverable;
 use super::verdict::Verdict;
-use super::{BUDGET, Worker};
+use super::{TURN, Worker};
 use crate::counters::PortCell;
 use crate::output::Output;
 use crate::topology::{PortEntry, Topology};
@@ -65,7 +65,7 @@ impl Worker {
         exchange.hear();
         let topology = self.topology.load();
         let mut passed = 0;
-        while passed < BUDGET && exchange.take(&mut self.handed) {
+        while passed < TURN && exchange.take(&mut self.handed) {
             passed += 1;
             let port = self.handed[0].port;
             let len_bytes = self.handed.iter().map(|parcel| u32::from(parcel.segment.len)).sum();

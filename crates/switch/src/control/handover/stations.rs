@@ -62,9 +62,9 @@ impl Control {
         };
         let book = self.flow_book();
         let holding =
-            book.entries().filter(|entry| entry.verdict.holds(entry.offer.key, &self.shared.generations));
+            book.entries().filter(|entry| entry.verdict.holds(entry.proposal.key, &self.shared.generations));
         for entry in holding {
-            let (vid, key) = (entry.offer.vid, entry.offer.key);
+            let (vid, key) = (entry.proposal.vid, entry.proposal.key);
             learn(vid, key.src(), key.port_id());
             if let (true, FlowAction::Output { port_id, .. }) = (with_destinations, entry.verdict.action) {
                 learn(vid, key.dst(), port_id);

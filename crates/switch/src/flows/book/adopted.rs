@@ -5,7 +5,7 @@ use forebay_kernel::{AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNote, Flow
 use forebay_policy::Nanos;
 
 use super::{Entry, FlowBook};
-use crate::worker::Offer;
+use crate::worker::Proposal;
 
 /// How far a flow's counters have become its ports'.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ impl FlowBook {
     /// Takes up the flows that an earlier process left.
     pub(crate) fn adopt(&mut self, now: Nanos) {
         for AdoptedFlow { number, key, verdict, note } in self.table.adopt() {
-            let offer = Offer {
+            let proposal = Proposal {
                 key,
                 repeat: Ok(verdict),
                 vid: note.vid,
@@ -32,7 +32,7 @@ impl FlowBook {
                 tell: None,
             };
             let settled = self.table.settled(number);
-            let entry = Entry { offer, verdict, installed: now, used: now, carried: settled, settled };
+            let entry = Entry { proposal, verdict, installed: now, used: now, carried: settled, settled };
             self.entries.insert(number, entry);
             self.port(key.port_id()).share.entered();
             if let FlowAction::Tell { .. } = verdict.action {
@@ -47,7 +47,7 @@ impl FlowBook {
         let flows = self.entries.iter().chain(&self.leaving);
         let mark = |(number, entry): (&FlowNumber, &Entry)| {
             let Entry { installed, settled, .. } = *entry;
-            Mark { number: *number, key: entry.offer.key, installed, settled }
+            Mark { number: *number, key: entry.proposal.key, installed, settled }
         };
         flows.map(mark).collect()
     }
@@ -61,13 +61,13 @@ impl FlowBook {
 
     fn is_of(&self, mark: &Mark) -> bool {
         let entry = self.entries.get(&mark.number).or_else(|| self.leaving.get(&mark.number));
-        entry.is_some_and(|entry| (entry.offer.key, entry.installed) == (mark.key, mark.installed))
+        entry.is_some_and(|entry| (entry.proposal.key, entry.installed) == (mark.key, mark.installed))
     }
 }
 
 /// The VLAN, and the reason of a drop.
-pub(super) fn note_of(offer: &Offer) -> FlowNote {
-    FlowNote { vid: offer.vid, reason: offer.reason.map_or(0, |reason| reason.index() as u16 + 1) }
+pub(super) fn note_of(proposal: &Proposal) -> FlowNote {
+    FlowNote { vid: proposal.vid, reason: proposal.reason.map_or(0, |reason| reason.index() as u16 + 1) }
 }
 
 fn reason_of(note: FlowNote) -> Option<DropReason> {

@@ -36,8 +36,8 @@ use crate::worker::clock::Moment;
 use crate::worker::facts::Facts;
 use crate::worker::verdict::Verdict;
 use crate::worker::{
-    Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Offer, Offers,
-    QUANTUM_BYTES, RulingCache, ServedSource, Slot, Source, Worker,
+    Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Proposal,
+    Proposals, QUANTUM_BYTES, RulingCache, ServedSource, Slot, Source, Worker,
 };
 
 pub(super) const MAX_PORTS: u16 = 8;
@@ -46,7 +46,7 @@ const MAX_FLOWS: u64 = 1000;
 /// Frames of the pool, and those that wait in an output at most.
 const FRAMES: u32 = 4096;
 const OUTPUT_FRAMES: usize = 16;
-/// Longer than a worker remembers what it offered, and shorter.
+/// Longer than a worker remembers what it proposed, and shorter.
 const STEP: Nanos = Nanos(200_000_000);
 const SOON: u64 = 1000;
 /// Too short for an Ethernet header.
@@ -54,7 +54,7 @@ const RUNT: [u8; 10] = [0; 10];
 
 pub(super) struct Product {
     worker: Worker,
-    offers: Consumer<Offer>,
+    proposals: Consumer<Proposal>,
     /// By port: where packets come in and go out.
     ends: Vec<(MemorySender, MemoryReceiver)>,
     shared: Arc<Shared>,
@@ -109,10 +109,10 @@ impl Product {
         let mut publication = Publication::new(Arc::clone(&shared));
         publication.void_flows(true);
         let (producer, consumer) = RingBuffer::new(16);
-        let offers = Offers::new(producer, Arc::new(Attention::new().expect("an eventfd")));
+        let proposals = Proposals::new(producer, Arc::new(Attention::new().expect("an eventfd")));
         let cache = RulingCache::new([1, 2]);
         let (mut worker, _) =
-            Worker::new(0, Arc::clone(&shared), MAX_PORTS.into(), None, cache, offers).expect("a worker");
+            Worker::new(0, Arc::clone(&shared), MAX_PORTS.into(), None, cache, proposals).expect("a worker");
         let frames = NonZeroU32::new(FRAMES).expect("not zero");
         let Stock { arena, pool } = Stock::new(frames, FrameSize::B2048).expect("memory");
         let ends = (0..MAX_PORTS).map(|id| connect(&mut worker, PortId(id), &arena, &pool)).collect();
@@ -121,7 +121,7 @@ impl Product {
         let table = datapath.flow_table().expect("a table");
         Self {
             worker,
-            offers: consumer,
+            proposals: consumer,
             ends,
             book: FlowBook::new(table, Arc::clone(&shared.generations), limits),
             shared,
@@ -167,9 +167,9 @@ impl Product {
     }
 
     /// What the worker does with a packet whose flow's mark this is, and whether the kernel was told how to do it.
-    pub(super) fn decide(&mut self, input: u16, bytes: &[u8], flow_mark: u32) -> (Copies, Option<Offer>) {
+    pub(super) fn decide(&mut self, input: u16, bytes: &[u8], flow_mark: u32) -> (Copies, Option<Proposal>) {
         self.turn += 1;
-        // A decision is offered again after a while, and repeated until then.
+        // A decision is proposed again after a while, and repeated until then.
         self.now.0 += if self.turn.is_multiple_of(100) { STEP.0 } else { SOON };
         self.send(input, bytes, flow_mark);
         if self.turn.is_multiple_of(2) {
@@ -178,7 +178,7 @@ impl Product {
         }
         self.worker.wake(Slot(input.into()));
         self.worker.step(Moment { now: self.now, ..Moment::default() });
-        (self.copies(), self.take_offers())
+        (self.copies(), self.take_proposals())
     }
 
     fn send(&mut self, input: u16, bytes: &[u8], flow_mark: u32) {
@@ -206,8 +206,8 @@ impl Product {
         Some(self.worker.records[0].verdict)
     }
 
-    /// Puts in what the worker offers; returns the offer for the packet itself, if the kernel is to do it now.
-    fn take_offers(&mut self) -> Option<Offer> {
+    /// Puts in what the worker proposes; returns the proposal for the packet itself, if the kernel is to do it now.
+    fn take_proposals(&mut self) -> Option<Proposal> {
         if self.book.len() > MAX_FLOWS {
             self.book.flush();
         }
@@ -215,12 +215,12 @@ impl Product {
         let left = self.book.take_left();
         self.book.reclaim(&left, self.now);
         let mut last = None;
-        while let Ok(offer) = self.offers.pop() {
-            self.book.take(offer, self.now);
+        while let Ok(proposal) = self.proposals.pop() {
+            self.book.take(proposal, self.now);
             last = self
-                .find(offer.key)
-                .map(|_| offer)
-                .filter(|offer| offer.repeat.is_ok() || offer.tell.is_some());
+                .find(proposal.key)
+                .map(|_| proposal)
+                .filter(|proposal| proposal.repeat.is_ok() || proposal.tell.is_some());
         }
         last
     }

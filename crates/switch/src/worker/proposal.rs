@@ -1,9 +1,9 @@
-//! Decisions that the kernel could repeat, offered to the thread that installs them.
+//! Decisions that the kernel could repeat, proposed to the thread that installs them.
 //!
 //! The rule it keeps: generations are noted before the state is looked at that they stand for. Those of ports and of the
 //! switch come with the snapshot; those of stations are read before the forwarding table is.
 //!
-//! A decision is offered again while packets of its kind go on coming: at most once in [`PAUSE`] by each worker, so
+//! A decision is proposed again while packets of its kind go on coming: at most once in [`PAUSE`] by each worker, so
 //! that what was refused or lost has another chance, and nobody is kept busy by it. What the kernel cannot repeat is
 //! told the same way, with why, so that users see it.
 
@@ -23,11 +23,11 @@ use crate::attention::Attention;
 use crate::rules::Ruling;
 use crate::topology::{PortEntry, Topology};
 
-/// Offers under way from one worker.
-pub(crate) const OFFERS: usize = 2048;
-/// How long a worker remembers what it offered.
+/// Proposals under way from one worker.
+pub(crate) const PROPOSALS: usize = 2048;
+/// How long a worker remembers what it proposed.
 pub(super) const PAUSE: Nanos = Nanos(100_000_000);
-/// Recent offers that it remembers.
+/// Recent proposals that it remembers.
 const RECENT: usize = 2048;
 /// Bytes that an Ethernet header and a tag add to the MTU.
 const ETHERNET: u32 = 14;
@@ -35,14 +35,14 @@ const TAG: u32 = 4;
 
 /// A decision, for the kernel to repeat or for users to see.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct Proposal {
     pub(crate) key: FlowKey,
     pub(crate) repeat: Result<FlowVerdict, Unrepeatable>,
     /// The VLAN that the packets are in.
     pub(crate) vid: u16,
     /// Why they are dropped, if they are.
     pub(crate) reason: Option<DropReason>,
-    /// What came through user space since the last offer of the same.
+    /// What came through user space since the last proposal of the same.
     pub(crate) carried: FlowCount,
     /// The rule that says so, by id.
     pub(crate) rule: Option<u64>,
@@ -121,22 +121,22 @@ pub(super) struct Made<'r> {
 }
 
 /// A worker's end.
-pub(crate) struct Offers {
-    ring: Producer<Offer>,
+pub(crate) struct Proposals {
+    ring: Producer<Proposal>,
     keeper: Arc<Attention>,
     recent: Box<[Recent]>,
 }
 
-/// What was offered last of the keys that share a place here.
+/// What was proposed last of the keys that share a place here.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     digest: u64,
-    offered: Nanos,
+    proposed: Nanos,
     carried: FlowCount,
 }
 
-impl Offers {
-    pub(crate) fn new(ring: Producer<Offer>, keeper: Arc<Attention>) -> Self {
+impl Proposals {
+    pub(crate) fn new(ring: Producer<Proposal>, keeper: Arc<Attention>) -> Self {
         Self { ring, keeper, recent: vec![Recent::default(); RECENT].into_boxed_slice() }
     }
 
@@ -158,7 +158,7 @@ impl Offers {
         let outer = FlowKey::new(port.id.0, tag, headers.src, headers.dst).stacked(headers.is_stacked());
         let deeper = made.ruling.class.map(|class| (class, outer));
         let key = deeper.map_or(outer, |(class, outer)| outer.deeper(class));
-        // What has changed since the last offer makes another one of it.
+        // What has changed since the last proposal makes another one of it.
         let generations = topology.generation() ^ port.generation.rotate_left(20) ^ guard.sum.rotate_left(40);
         let Some(carried) = self.is_news(key.digest() ^ generations, made.carried, now) else { return };
         let reason = match made.verdict {
@@ -182,17 +182,17 @@ impl Offers {
             self.push(look_deeper(topology, port, outer, headers.vid));
         }
         let rule = made.ruling.rule.map(|rule| rule.id);
-        self.push(Offer { key, repeat, vid: headers.vid, reason, carried, rule, deeper, tell });
+        self.push(Proposal { key, repeat, vid: headers.vid, reason, carried, rule, deeper, tell });
     }
 
     /// When the ring is full, the next packet of the kind that comes later has another chance.
-    fn push(&mut self, offer: Offer) {
-        if self.ring.push(offer).is_ok() {
+    fn push(&mut self, proposal: Proposal) {
+        if self.ring.push(proposal).is_ok() {
             self.keeper.call();
         }
     }
 
-    /// What was carried since the key was last offered, if it is time to offer it again.
+    /// What was carried since the key was last proposed, if it is time to propose it again.
     fn is_news(&mut self, digest: u64, carried: FlowCount, now: Nanos) -> Option<FlowCount> {
         let recent = &mut self.recent[digest as usize % RECENT];
         if recent.digest != digest {
@@ -200,17 +200,17 @@ impl Offers {
         }
         recent.carried.packets += carried.packets;
         recent.carried.bytes += carried.bytes;
-        let is_known = recent.offered.0 > 0 && now.0.saturating_sub(recent.offered.0) < PAUSE.0;
+        let is_known = recent.proposed.0 > 0 && now.0.saturating_sub(recent.proposed.0) < PAUSE.0;
         if is_known {
             return None;
         }
-        recent.offered = now;
+        recent.proposed = now;
         Some(std::mem::take(&mut recent.carried))
     }
 }
 
 /// The flow that says to look behind the addresses. It relies on no station.
-fn look_deeper(topology: &Topology, port: &PortEntry, key: FlowKey, vid: u16) -> Offer {
+fn look_deeper(topology: &Topology, port: &PortEntry, key: FlowKey, vid: u16) -> Proposal {
     let ports = port.generation.wrapping_mul(2);
     let verdict = FlowVerdict {
         action: FlowAction::Deeper { classes: topology.rules().asked() },
@@ -220,7 +220,7 @@ fn look_deeper(topology: &Topology, port: &PortEntry, key: FlowKey, vid: u16) ->
         decided: topology.generation().wrapping_add(ports),
     };
     let carried = FlowCount::default();
-    Offer { key, repeat: Ok(verdict), vid, reason: None, carried, rule: None, deeper: None, tell: None }
+    Proposal { key, repeat: Ok(verdict), vid, reason: None, carried, rule: None, deeper: None, tell: None }
 }
 
 /// Action, generation of the port it goes to, and longest packet; or why each packet must be decided about.
@@ -335,23 +335,23 @@ mod tests {
         topology
     }
 
-    fn offers() -> (Offers, rtrb::Consumer<Offer>) {
-        let (producer, consumer) = RingBuffer::new(OFFERS);
-        (Offers::new(producer, Arc::new(Attention::new().expect("an eventfd"))), consumer)
+    fn proposals() -> (Proposals, rtrb::Consumer<Proposal>) {
+        let (producer, consumer) = RingBuffer::new(PROPOSALS);
+        (Proposals::new(producer, Arc::new(Attention::new().expect("an eventfd"))), consumer)
     }
 
     #[test]
     fn the_same_decision_is_offered_once_in_a_while_with_what_came_meanwhile() {
         let generations = Generations::detached(4).expect("memory");
-        let (mut offers, mut consumer) = offers();
+        let (mut proposals, mut consumer) = proposals();
         let topology = carrying([entry(0, "all"), entry(1, "all")]);
         let guard = Guard::begin(&generations, &headers(None));
         let port = topology.port(PortId(0)).expect("it is there");
         for at in [1, 2, PAUSE.0, PAUSE.0 + 1] {
             let decided = made(Verdict::Forward(PortId(1)));
-            offers.make(&topology, port, headers(None), decided, guard, Nanos(at));
+            proposals.make(&topology, port, headers(None), decided, guard, Nanos(at));
         }
-        let carried = std::iter::from_fn(|| consumer.pop().ok()).map(|offer| offer.carried);
+        let carried = std::iter::from_fn(|| consumer.pop().ok()).map(|proposal| proposal.carried);
         let count = |packets| FlowCount { packets, bytes: packets * 100 };
         assert_eq!(carried.collect::<Vec<_>>(), [count(1), count(3)]);
     }
@@ -359,13 +359,13 @@ mod tests {
     #[test]
     fn what_depends_on_the_moment_is_not_told() {
         let generations = Generations::detached(4).expect("memory");
-        let (mut offers, mut consumer) = offers();
+        let (mut proposals, mut consumer) = proposals();
         let topology = carrying([entry(0, "all"), entry(1, "all")]);
         let guard = Guard::begin(&generations, &headers(None));
         let port = topology.port(PortId(0)).expect("it is there");
         for (at, reason) in (1..).zip(DropReason::ALL) {
             let later = Nanos(at * 2 * PAUSE.0);
-            offers.make(&topology, port, headers(None), made(Verdict::Drop(reason)), guard, later);
+            proposals.make(&topology, port, headers(None), made(Verdict::Drop(reason)), guard, later);
         }
         let told: Vec<_> = std::iter::from_fn(|| consumer.pop().ok()?.reason).collect();
         assert_eq!(told.len(), 5, "{told:?}");
