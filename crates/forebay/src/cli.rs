@@ -101,7 +101,7 @@ pub enum Command {
     /// Show and change receive queues: how deep they are, where they lie, how they are refilled
     #[command(subcommand)]
     Rxq(RxqCommand),
-    /// Show and change hints: facts about a packet that the device or an XDP program writes below it
+    /// Show and change hints: facts about a packet that its device or an XDP program hands over with it
     #[command(subcommand)]
     Hints(HintsCommand),
     /// Write the packets that a port receives to a file in pcapng format, with their hints as comments

@@ -24,6 +24,8 @@ pub enum PoolCommand {
 
 /// Arguments of `pool set`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("change").multiple(true).required(true)
+    .args(["th", "static_bytes", "reserve", "policy", "frames"]))]
 pub struct PoolSetArgs {
     /// Name of the port; leave it out to change the whole pool
     #[arg(value_name = "PORT", required_unless_present_any = ["policy", "frames"])]
@@ -37,13 +39,13 @@ pub struct PoolSetArgs {
     #[arg(long = "static", value_name = "BYTES")]
     pub static_bytes: Option<u64>,
     /// Frames that the port may hold even if its threshold is lower
-    #[arg(long, value_name = "FRAMES", required_unless_present_any = ["th", "static_bytes", "policy", "frames"])]
+    #[arg(long, value_name = "FRAMES")]
     pub reserve: Option<u32>,
     /// How ports share the pool: dt (Dynamic Thresholds), or headroom (dt, with room for a quiet port's first burst)
     #[arg(long, value_parser = word::<PoolPolicy>,
         conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
     pub policy: Option<PoolPolicy>,
-    /// Number of frames in the pool; ports move to a new pool while they carry packets
+    /// Number of frames in the pool, 1024 to 1048576; ports move to a new pool while they carry packets
     #[arg(long, conflicts_with_all = ["name", "th", "static_bytes", "reserve"])]
     pub frames: Option<u32>,
 }

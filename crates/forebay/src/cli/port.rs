@@ -40,12 +40,15 @@ pub struct PortAddArgs {
     #[arg(required = true, value_name = "NETDEV")]
     pub netdevs: Vec<String>,
     /// Where the kernel hands packets to the switch: tcx (veth, tap), xdp (network cards) or auto
+    ///
+    /// auto: xdp for network cards whose driver supports XDP, tcx for all other devices.
     #[arg(long, default_value = "auto")]
     pub attach: Attach,
     /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
     ///
-    /// all: every VLAN, tags unchanged. access:10: packets without a tag, or with priority alone; `access:10,tagged` also
-    /// takes packets with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
+    /// all: every VLAN, tags unchanged. access:10: VLAN 10, only packets without a tag or with a tag of VLAN 0;
+    /// access:10,tagged: also packets with the tag of VLAN 10. trunk:10,20,native:1: VLANs 10 and 20 with tags, and VLAN 1
+    /// without.
     #[arg(long, default_value = "all", value_name = "MODE")]
     pub vlan: VlanMode,
     /// Isolate the port, so that it reaches only ports that are not isolated
@@ -67,8 +70,9 @@ pub struct PortSetArgs {
     pub name: String,
     /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
     ///
-    /// all: every VLAN, tags unchanged. access:10: packets without a tag, or with priority alone; `access:10,tagged` also
-    /// takes packets with the tag of its VLAN. trunk:10,20,native:1: several VLANs with tags, and VLAN 1 without.
+    /// all: every VLAN, tags unchanged. access:10: VLAN 10, only packets without a tag or with a tag of VLAN 0;
+    /// access:10,tagged: also packets with the tag of VLAN 10. trunk:10,20,native:1: VLANs 10 and 20 with tags, and VLAN 1
+    /// without.
     #[arg(long, value_name = "MODE", required_unless_present = "isolated")]
     pub vlan: Option<VlanMode>,
     /// Isolate the port, so that it reaches only ports that are not isolated: on or off

@@ -31,7 +31,7 @@ pub struct RxqSetArgs {
     /// How full fill rings are kept: static (always full) or adaptive (at --low frames while the port is quiet)
     #[arg(long, value_parser = word::<RefillKind>)]
     pub refill: Option<RefillKind>,
-    /// With --refill adaptive: frames in the fill ring of a quiet port
+    /// With --refill adaptive: frames in the fill ring of a quiet port, from 1 to the ring's depth
     #[arg(long, value_name = "FRAMES")]
     pub low: Option<u32>,
     /// Where the port's packets wait in spool mode spp: collector, or direct (on the netdev's own queues, XDP ports only)
