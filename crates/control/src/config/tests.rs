@@ -308,12 +308,28 @@ fn a_setting_that_needs_a_restart_is_named_and_the_others_are_applied() {
     new.switch.workers = 3;
     new.switch.cpus = vec![];
     new.pool.frames = 65536;
+    new.pool.policy = PoolPolicy::Headroom;
+    new.pool.refill = RefillKind::Adaptive;
+    new.pool.refill_low = 64;
+    new.loops.never_block = vec!["uplink".to_owned()];
     new.flows.max_entries = 1024;
     new.flows.idle_seconds = 5;
     new.fdb.ageing_seconds = 10;
     new.log.level = LogLevel::Warn;
     let diff = base().diff(&new);
-    assert_eq!(diff.needs_restart, ["switch.workers", "switch.cpus", "pool.frames", "flows.max_entries"]);
+    assert_eq!(
+        diff.needs_restart,
+        [
+            "switch.workers",
+            "switch.cpus",
+            "pool.frames",
+            "pool.policy",
+            "pool.refill",
+            "pool.refill_low",
+            "loop.never_block",
+            "flows.max_entries"
+        ]
+    );
     assert_eq!(diff.settings, Some(new.settings()));
     assert_eq!(diff.log_level, Some(LogLevel::Warn));
 }
