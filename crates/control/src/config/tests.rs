@@ -125,7 +125,7 @@ fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
         ),
         (
             "[flood]\nburst_copies = 0\n",
-            "2:16: flood.burst_copies is not valid (value: 0; limit: at least 1); a bucket",
+            "2:16: flood.burst_copies is not valid (value: 0; limit: at least 1); with 0 no",
         ),
         (
             "[flows]\nmax_entries = 1023\n",
