@@ -339,7 +339,9 @@ fn refused(subject: Subject) -> Outcome {
     let (mut bed, _hosts) = Bed::with_hosts(subject, 1)?;
     let client = bed.client();
     let before = rxq(&client)?;
-    for (args, said) in [
+    let direct = (vec!["h1", "--binding", "direct"], "--attach xdp");
+    let direct = (subject.kind() != PortKind::VethXdp).then_some(direct);
+    let always = [
         (vec!["h1", "--depth", "1000"], "1024"),
         (vec!["h1", "--depth", "32"], "64"),
         (vec!["h1", "--depth", "8192"], "4096"),
@@ -347,7 +349,8 @@ fn refused(subject: Subject) -> Outcome {
         (vec!["h1", "--binding", "shared"], "basic"),
         (vec!["h9", "--depth", "64"], "h9"),
         (vec!["--collector", "--low", "99999"], "4096"),
-    ] {
+    ];
+    for (args, said) in always.into_iter().chain(direct) {
         let args = [vec!["rxq", "set"], args].concat();
         let finished = client.call(&args)?;
         assert!(!finished.status.success() && finished.stderr.contains(said), "{args:?}: {finished:?}");

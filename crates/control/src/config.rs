@@ -15,7 +15,8 @@ mod validate;
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::eswitch::{Offload, SpoolMode};
 use crate::fdb::FdbAdd;
@@ -230,8 +231,16 @@ impl Default for FlowsConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
     /// Address and TCP port that serve `/metrics`, read-only; none unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "listen_address")]
     pub listen: Option<SocketAddr>,
+}
+
+/// The standard library's error names neither the value nor the way out.
+fn listen_address<'de, D: Deserializer<'de>>(value: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(value)?;
+    let wrong =
+        |_| D::Error::custom(format!("`{text}` is not an IP address and a TCP port, as in 127.0.0.1:9100"));
+    text.parse().map(Some).map_err(wrong)
 }
 
 /// `[log]`

@@ -92,7 +92,7 @@ fn summarise(checks: &[Check]) -> String {
     }
     match names(Severity::Degraded) {
         missing if missing.is_empty() => {}
-        missing => parts.push(format!("It does without: {missing}.")),
+        missing => parts.push(format!("It can do without: {missing}.")),
     }
     if unknown > 0 {
         parts.push(format!("Not known: {unknown} of {} checks.", checks.len()));
@@ -117,6 +117,6 @@ mod tests {
         let report = DoctorReport::new(vec![check("tcx links", unknown, Severity::Required)]);
         assert!(report.can_start() && report.summary.contains("Not known: 1 of 1"), "{}", report.summary);
         let report = DoctorReport::new(vec![check("busy polling", missing(), Severity::Degraded)]);
-        assert_eq!(report.summary, "Forebay can start here. It does without: busy polling.");
+        assert_eq!(report.summary, "Forebay can start here. It can do without: busy polling.");
     }
 }

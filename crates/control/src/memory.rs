@@ -143,14 +143,14 @@ impl Wish {
         if self.ports > config.switch.max_ports {
             let max = config.switch.max_ports;
             return Err(format!(
-                "ports is not valid (value: {}; limit: 0 to {max}); start a second switch",
+                "ports is not valid (value: {}; limit: 0 to {max}); estimate several switches, one by one",
                 self.ports
             ));
         }
         if !(1..=self.workers).contains(&self.queues) {
             let (queues, workers) = (self.queues, self.workers);
             return Err(format!(
-                "queues is not valid (value: {queues}; limit: 1 to {workers}, one for each worker); give more workers"
+                "queues is not valid (value: {queues}; limit: 1 to {workers}, one for each worker); choose a value within the limit, or more workers"
             ));
         }
         let is_xdp = self.attach == AttachKind::Xdp || self.spool_mode == SpoolMode::None;

@@ -135,7 +135,8 @@ pub fn check_netdev_name(name: &str) -> Result<(), ApiError> {
     let is_valid = (1..=NETDEV_NAME_MAX_BYTES).contains(&name.len())
         && !matches!(name, "." | "..")
         && !name.chars().any(|c| matches!(c, '/' | ':') || c.is_whitespace() || c.is_control());
-    if is_valid { Ok(()) } else { Err(ApiError::invalid("netdev", name.escape_debug(), limit)) }
+    let error = || ApiError::invalid("netdev", name.escape_debug(), limit);
+    is_valid.then_some(()).ok_or_else(|| error().with_remedy("`ip link` shows the names of netdevs"))
 }
 
 /// Whether this can be a port's name.
@@ -147,7 +148,8 @@ pub fn check_port_name(name: &str) -> Result<(), ApiError> {
     let is_valid = (1..=PORT_NAME_MAX_BYTES).contains(&name.len())
         && !matches!(name, "." | "..")
         && !name.chars().any(|c| c == '/' || c.is_whitespace() || c.is_control());
-    if is_valid { Ok(()) } else { Err(ApiError::invalid("name", name.escape_debug(), limit)) }
+    let error = || ApiError::invalid("name", name.escape_debug(), limit);
+    is_valid.then_some(()).ok_or_else(|| error().with_remedy("choose another name"))
 }
 
 /// Adds ports. Each is answered for itself: a refused one doesn't hold back the others.

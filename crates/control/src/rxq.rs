@@ -133,12 +133,17 @@ pub fn check_depth(depth: u32) -> Result<(), ApiError> {
     if depth.is_power_of_two() && DEPTH.contains(&depth) {
         return Ok(());
     }
-    let nearest = depth.clamp(*DEPTH.start(), *DEPTH.end()).next_power_of_two();
+    let remedy = match depth.checked_next_power_of_two() {
+        Some(larger) if larger <= *DEPTH.end() => {
+            format!("the next larger depth is {}", larger.max(*DEPTH.start()))
+        }
+        _ => format!("the largest depth is {}", DEPTH.end()),
+    };
     Err(ApiError::new(ErrorCode::InvalidValue, "an RX ring can't have this depth")
         .with_field("depth")
         .with_value(depth)
         .with_limit(format!("a power of two from {} to {}", DEPTH.start(), DEPTH.end()))
-        .with_remedy(format!("the next larger depth is {nearest}")))
+        .with_remedy(remedy))
 }
 
 /// Whether `low` can be the low watermark of a ring of `depth` entries.
@@ -166,9 +171,15 @@ mod tests {
         let error = check_depth(1000).unwrap_err();
         assert_eq!(error.value.as_deref(), Some("1000"));
         assert_eq!(error.remedy.as_deref(), Some("the next larger depth is 1024"));
-        for (depth, nearest) in [(0, 64), (63, 64), (8192, 4096), (u32::MAX, 4096)] {
+        for (depth, expected) in [
+            (0, "the next larger depth is 64"),
+            (63, "the next larger depth is 64"),
+            (4095, "the next larger depth is 4096"),
+            (4097, "the largest depth is 4096"),
+            (u32::MAX, "the largest depth is 4096"),
+        ] {
             let remedy = check_depth(depth).unwrap_err().remedy;
-            assert_eq!(remedy.as_deref(), Some(&*format!("the next larger depth is {nearest}")));
+            assert_eq!(remedy.as_deref(), Some(expected), "{depth}");
         }
     }
 

@@ -20,7 +20,7 @@ pub enum PortRangeError {
         value: String,
     },
     /// It ends before it begins.
-    #[error("the ports {first}-{last} are the wrong way round")]
+    #[error("the ports {first}-{last} end before they begin; write {last}-{first}")]
     Reversed {
         /// The port it begins with.
         first: u16,
@@ -124,7 +124,7 @@ mod tests {
     fn a_reversed_range_is_refused() {
         let error = "90-80".parse::<PortRange>().unwrap_err();
         assert_eq!(error, PortRangeError::Reversed { first: 90, last: 80 });
-        assert_eq!(error.to_string(), "the ports 90-80 are the wrong way round");
+        assert_eq!(error.to_string(), "the ports 90-80 end before they begin; write 80-90");
     }
 
     #[test]

@@ -59,7 +59,9 @@ pub(crate) enum DaemonError {
     Start(#[from] wiring::StartError),
     #[error("can't start the control thread: {0}")]
     Control(#[from] io::Error),
-    #[error("can't take over from the last daemon: {0}; start with --clean to remove what it left")]
+    #[error(
+        "can't take over from the last daemon: {0}; if something that it left is the reason, --clean removes it"
+    )]
     Handover(#[from] forebay_kernel::DatapathError),
     #[error("the switch did not stop within {} s; the process ends all the same, and the kernel frees what it held", STOP_TIMEOUT.as_secs())]
     Stop,

@@ -68,7 +68,14 @@ impl Pins {
     /// It is not on a BPF file system, belongs to somebody else, or cannot be made.
     pub fn open(directory: &Path) -> Result<Self, DatapathError> {
         let failed = |source| DatapathError::System { what: "make the directory for pins", source };
-        fs::create_dir_all(directory).map_err(failed)?;
+        let unmade = |error: io::Error| {
+            let text = format!(
+                "{}: {error}; is a BPF file system mounted there? mount -t bpf bpffs /sys/fs/bpf",
+                directory.display()
+            );
+            failed(io::Error::new(error.kind(), text))
+        };
+        fs::create_dir_all(directory).map_err(unmade)?;
         let found = rustix::fs::statfs(directory).map_err(|error| failed(error.into()))?;
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs by architecture")]
         let shown = directory.display();

@@ -13,7 +13,7 @@ use forebay_testbed::{Result, clean};
 use crate::interrupt::Interrupt;
 use crate::{demo, estimate, interrupt, soak};
 
-/// Hosts in network namespaces around a switch, with real traffic. Needs root, and leaves nothing behind.
+/// Starts Forebay and hosts in network namespaces, sends real traffic, and measures. Needs root; leaves nothing behind.
 #[derive(Debug, Parser)]
 #[command(name = "forebay-lab", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -23,35 +23,35 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch four hosts talk through Forebay (under three minutes)
+    /// Show four hosts that talk through Forebay (under three minutes)
     Demo(demo::DemoArgs),
     /// Measure Forebay, the kernel bridge and Open vSwitch in turn
     Bench(bench::BenchOptions),
-    /// Compare what `forebay pool estimate` says with what a daemon with so many ports takes
+    /// Compare the answer of `forebay pool estimate` with the memory that a daemon takes
     Estimate(estimate::EstimateArgs),
-    /// Mixed traffic while ports come and go and the daemon is killed; looks for what is lost or left behind
+    /// Send mixed traffic while ports come and go and the daemon is killed; look for losses and leftovers
     Soak(soak::SoakArgs),
-    /// A thousand ports, or thousands, on one pool of 32 MB: memory, time to attach, idle CPU, and whether all are served
+    /// Measure a thousand or more ports on one pool of 32 MB: memory, time to attach, idle CPU, reachable hosts
     Thousand(thousand::Options),
-    /// Memory of a port over depths, queues and spool modes, beside Open vSwitch
+    /// Measure the memory of a port by ring depth, number of workers and spool mode, and that of Open vSwitch
     Memory(memory::Options),
-    /// ab against nginx over depths, receive queues refilled statically and adaptively
+    /// Measure web requests (ab, nginx) by ring depth, with static and with adaptive refill
     Adjustable(adjustable::Options),
-    /// A flood on one port and what two others notice, in every spool mode
+    /// Flood one port, and measure what two others notice, in every spool mode
     Starvation(starvation::Options),
-    /// What saturated ports hold, beside the formula, and what is left for a quiet one
+    /// Compare the frames that saturated ports hold with the formula, and measure what a quiet port gets
     Threshold(threshold::Options),
-    /// Hints in layouts that differ and change under load, each hash held against its packet
+    /// Check the hash in every packet's hints while layouts differ and change under load
     Hints(hints::Options),
-    /// The daemon is killed again and again under load, and another takes over: what do connections notice?
+    /// Kill the daemon again and again under load, and measure what connections notice
     Restart(restart::Options),
-    /// A daemon with a thousand ports and a full forwarding table hands over to another: how long does `port list` wait?
+    /// Replace the daemon of a full switch, and measure how long `port list` waits
     Takeover(takeover::Options),
-    /// Stations move, ports come and go, VLANs change under load: does anything arrive where it must not?
+    /// Move stations, replace ports and change VLANs under load, and look for packets at wrong ports
     Misdelivery(misdelivery::Options),
-    /// One change after the other under a stream that the kernel carries: is each obeyed from when it is complete?
+    /// Change rules, ports and stations under a stream, and check that each change is obeyed once it is complete
     Changes(changes::Options),
-    /// A hundred thousand flows: memory, rate, installing, expiry, first packets, and a flood of 5-tuples
+    /// Measure a hundred thousand flows: memory, rate, installing, expiry, first packets, and a flood of 5-tuples
     Flows(flows::Options),
     /// Remove what a killed lab left behind
     Clean,

@@ -23,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Keep everything running afterwards, until Ctrl-C, to play with
+    /// Keep the switch and the hosts running afterwards, until Ctrl-C
     #[arg(long)]
     pub(crate) keep: bool,
 }

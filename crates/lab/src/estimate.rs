@@ -26,16 +26,16 @@ const NEAR_PERCENT: f64 = 10.0;
 /// Arguments of `estimate`.
 #[derive(Debug, Args)]
 pub(crate) struct EstimateArgs {
-    /// Numbers of ports
+    /// Numbers of ports to measure with, as in 100,1000
     #[arg(long, value_delimiter = ',', default_value = "100,1000", value_name = "N,…")]
     ports: Vec<usize>,
     /// Packets that an RX ring holds
     #[arg(long, default_value_t = 1024)]
     depth: u32,
-    /// Workers
+    /// Number of workers
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// Frames of the pool
+    /// Number of frames in the pool
     #[arg(long, default_value_t = 16384)]
     frames: u32,
     /// Attach ports by XDP instead of tcx

@@ -43,16 +43,16 @@ const LOG_LINES_MAX: usize = 50;
 /// Arguments of `soak`.
 #[derive(Debug, Args)]
 pub(crate) struct SoakArgs {
-    /// How long to go on with traffic and disturbances
+    /// Duration of traffic and disturbances
     #[arg(long, value_name = "M", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1440))]
     minutes: u32,
-    /// Ports, each with a host
+    /// Number of ports, each with a host
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u16).range(16..=1000))]
     ports: u16,
     /// Change the spool mode, the pool's size and its policy every second
     #[arg(long)]
     modes: bool,
-    /// Where all choices follow from [default: from the clock]
+    /// Seed of all random choices [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
 }

@@ -22,10 +22,29 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
-/// The place that TOML's own error names.
+/// The place that TOML's own error names, with the key whose value is there.
 pub(super) fn of_parse_error(text: &str, error: &toml::de::Error) -> ConfigError {
     let offset = error.span().map_or(0, |span| span.start);
-    at(text, offset, error.message().to_owned())
+    let key = DeTable::parse(text).ok().and_then(|root| key_at(root.get_ref(), offset));
+    let message = match key {
+        Some(key) => format!("{key}: {}", error.message()),
+        None => error.message().to_owned(),
+    };
+    at(text, offset, message)
+}
+
+/// The key whose value begins at `offset` or contains it, as in `flows.rules.action`.
+fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let inner = |table| key_at(table, offset).map(|rest| format!("{}.{rest}", key.get_ref()));
+        match value.get_ref() {
+            DeValue::Table(table) => inner(table),
+            DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
+                items.iter().filter_map(|item| item.get_ref().as_table()).find_map(inner)
+            }
+            _ => value.span().contains(&offset).then(|| key.get_ref().to_string()),
+        }
+    })
 }
 
 /// The place of a problem found after parsing.

@@ -84,11 +84,11 @@ fn pool(pool: &PoolConfig, workers: u32) -> Checked {
             "frame_size",
             pool.frame_size,
             "2048 or 4096",
-            "4096 takes longer packets in one frame",
+            "choose 2048 to save memory, or 4096 so that longer packets fit into one frame",
         );
     }
     if !pool.rx_ring_depth.is_power_of_two() || !(64..=4096).contains(&pool.rx_ring_depth) {
-        let remedy = "rings have a power of two of entries";
+        let remedy = "choose 64, 128, 256, 512, 1024, 2048 or 4096";
         return refuse("pool", "rx_ring_depth", pool.rx_ring_depth, "a power of two from 64 to 4096", remedy);
     }
     range("pool", "refill_low", pool.refill_low.into(), 1..=4096)?;
@@ -126,8 +126,7 @@ fn fdb(fdb: &FdbConfig) -> Checked {
 
 fn flood(flood: &FloodConfig) -> Checked {
     if flood.copies_per_second > 0 && flood.burst_copies == 0 {
-        let remedy =
-            "a bucket that holds nothing passes nothing; set flood.copies_per_second = 0 for no limit";
+        let remedy = "with 0 no packet would be flooded; set flood.copies_per_second = 0 for no limit";
         return refuse("flood", "burst_copies", 0, "at least 1", remedy);
     }
     Ok(())

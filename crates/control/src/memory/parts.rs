@@ -199,7 +199,7 @@ fn daemon(setup: &Setup) -> Vec<MemoryPart> {
         user("daemon", 1, DAEMON, MEASURED),
         user("workers' places for ports", places, PLACE, MEASURED),
         user("ports", setup.ports().into(), PORT, MEASURED),
-        user("channels", setup.rings.into(), RING, MEASURED),
+        user("sources", setup.rings.into(), RING, MEASURED),
     ]
 }
 

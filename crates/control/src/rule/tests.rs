@@ -108,7 +108,7 @@ fn text_that_is_no_value_is_refused_with_what_it_may_be() {
         ("src", r#""10.0.0.1/8""#, "`10.0.0.1/8` sets bits behind its prefix; the network is 10.0.0.0/8"),
         ("src", r#""10.0.0.0/33""#, "the prefix length of `10.0.0.0/33` is over 32"),
         ("dst", r#""example.org""#, "`example.org` does not begin with an IPv4 or IPv6 address"),
-        ("sport", r#""90-80""#, "the ports 90-80 are the wrong way round"),
+        ("sport", r#""90-80""#, "the ports 90-80 end before they begin; write 80-90"),
         ("dport", "65536", "`65536` is neither a port from 0 to 65535 nor a range"),
         ("vlan", "4095", "VLAN 4095 is not a number from 0 to 4094"),
         ("colour", "1", "unknown field `colour`"),

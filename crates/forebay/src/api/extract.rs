@@ -121,6 +121,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
                 ErrorCode::BadRequest,
                 format!("the request's path can't be read: {}", error.body_text()),
             )
+            .with_remedy("GET /openapi.json describes the paths")
             .into()
         })
     }
@@ -140,6 +141,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Filter<T> {
                 ErrorCode::InvalidValue,
                 format!("the request's query can't be read: {}", error.body_text()),
             )
+            .with_remedy("GET /openapi.json describes the parameters")
             .into()
         })
     }

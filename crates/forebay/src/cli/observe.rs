@@ -12,9 +12,9 @@ use super::Json;
 /// `forebay pool occupancy`
 #[derive(Debug, Subcommand)]
 pub enum OccupancyCommand {
-    /// Take a snapshot of how much every port holds now and the most it held; it replaces the last one
+    /// Record how much every port holds now, and the most that it held; replaces the last snapshot
     Snapshot,
-    /// Show the last snapshot, as current and largest number of bytes of each port
+    /// Show the last snapshot: the bytes that each port held then, and the most that it held until then
     ///
     /// With --json it has the shape of `devlink -j sb occupancy show`.
     Show {
@@ -25,7 +25,7 @@ pub enum OccupancyCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// Set the largest number of all ports, or of one, to zero
+    /// Forget the most that all ports held, or that one port held, and begin again
     Clearmax {
         /// Clear only this port
         #[arg(value_name = "PORT")]

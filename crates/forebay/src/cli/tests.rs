@@ -77,9 +77,3 @@ fn the_socket_may_stand_before_or_behind_the_verb() {
         assert_eq!(parse(line).unwrap().socket(), PathBuf::from("/a"));
     }
 }
-
-#[test]
-fn a_list_of_cpus_may_have_ranges() {
-    assert_eq!(parse_cpus("0,2-4,9"), Ok(CpuList(vec![0, 2, 3, 4, 9])));
-    assert!(parse_cpus("0,,1").unwrap_err().starts_with("`` is not a CPU below 8192"));
-}

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
 
 use super::{Failure, Outcome};
 use crate::cli::CaptureArgs;
@@ -18,11 +19,16 @@ pub(super) fn run(client: &Client, args: &CaptureArgs) -> Outcome {
     // Not before the daemon has agreed: what the file had would be lost for nothing.
     let open = || -> io::Result<Box<dyn Write>> {
         Ok(match write {
-            Some(file) => Box::new(File::create(file)?),
+            Some(file) => Box::new(File::create(file).map_err(|error| named(file, &error))?),
             None => Box::new(io::stdout()),
         })
     };
     let bytes = client.stream(&path, open)?;
     complain(format!("captured: {bytes} bytes of pcapng"));
     Ok(())
+}
+
+fn named(file: &Path, error: &io::Error) -> io::Error {
+    let text = format!("{}: {error}; name another file with -w", file.display());
+    io::Error::new(error.kind(), text)
 }

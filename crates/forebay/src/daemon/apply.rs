@@ -7,7 +7,7 @@ mod rules;
 
 use std::collections::HashSet;
 
-use forebay_control::config::{ConfigDiff, FlowsConfig, PortChange};
+use forebay_control::config::{ConfigDiff, FlowsConfig, LoopConfig, PortChange};
 use forebay_control::fdb::FdbAdd;
 use forebay_control::port::{PortAdd, PortShow, PortSpec};
 use forebay_control::{Config, ErrorCode, SwitchControl};
@@ -54,8 +54,10 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     }
     let FlowsConfig { redirect_peer, max_entries, .. } = old.flows;
     let flows = FlowsConfig { redirect_peer, max_entries, ..new.flows.clone() };
+    let loops = LoopConfig { never_block: old.loops.never_block.clone(), ..new.loops.clone() };
     let mut applied = Config {
         flows,
+        loops,
         switch: old.switch.clone(),
         api: old.api.clone(),
         pool: old.pool.clone(),

@@ -22,7 +22,7 @@ pub(crate) fn hints(hints: &HintsShow) -> String {
         text += &format!("\nlayout {id}, {packets} packets\n{struct_text}\n");
     }
     text + &format!(
-        "\npackets of unknown layouts {}, of layouts that are no more {}\n",
+        "\npackets with unknown layouts {}, with layouts that were replaced long ago {}\n",
         hints.unknown_packets, hints.stale_packets
     )
 }

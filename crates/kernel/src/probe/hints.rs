@@ -37,12 +37,12 @@ fn of(netdevs: impl Iterator<Item = (String, XdpFeatures)>) -> Check {
     let telling: Vec<_> =
         telling.iter().map(|(name, features)| format!("{name}: {}", told(features.rx_metadata))).collect();
     let problem = (!silent.is_empty()).then(|| {
-        let why = format!("the drivers of these tell an XDP program nothing: {}", list(&silent));
+        let why = format!("the drivers of these netdevs give XDP programs no hints: {}", list(&silent));
         let remedy = "Nothing, if these ports need no hints. Else use `--attach tcx` for them, or a program of your \
                       own that writes hints: docs/hints.md.";
         (why, remedy.to_owned())
     });
-    let detail = if telling.is_empty() { "told by none".to_owned() } else { list(&telling) };
+    let detail = if telling.is_empty() { "no netdev with hints".to_owned() } else { list(&telling) };
     setting(NAME, Severity::Info, detail, problem)
 }
 

@@ -127,16 +127,16 @@ impl Value {
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BenchOptions {
-    /// Rounds; each measures every contender once
+    /// Number of rounds; each round measures every switch once
     #[arg(long, default_value_t = 3)]
     pub rounds: u32,
-    /// Seconds of each measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 3)]
     pub seconds: u32,
     /// Only these benchmarks
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub only: Vec<Benchmark>,
-    /// Only these contenders
+    /// Only these switches and programs
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub contenders: Vec<Contender>,
     /// Write every number to this file

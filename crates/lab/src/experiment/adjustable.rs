@@ -35,16 +35,16 @@ const OUT_OF_BUFFER: [&str; 4] = ["no_frame", "collector_full", "rx_ring_full", 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Requests in every row
+    /// Number of requests for each row of the table
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub requests: u64,
-    /// Requests at a time
+    /// Number of requests at a time
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub concurrency: u32,
     /// Depths of a port's ring
     #[arg(long, value_delimiter = ',', default_value = "64,128,256,512,1024,2048", value_name = "LIST")]
     pub depths: Vec<u32>,
-    /// How often every row is measured; the table shows the row of median speed
+    /// Number of measurements of each row; the table shows the one of median speed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Where the report goes.

@@ -27,10 +27,10 @@ use super::{OutputOptions, Report};
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Changes altogether, half of them with tcx ports, half with XDP ports
+    /// Number of changes, half of them with tcx ports and half with XDP ports
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(34..=1_000_000))]
     pub changes: u32,
-    /// Frames a second from A to S
+    /// Frames a second that host A sends to station S
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1000..=100_000))]
     pub rate: u32,
     /// Where the report goes.

@@ -21,19 +21,19 @@ use super::{OutputOptions, Report};
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Flows; rounded up to a square
+    /// Number of flows, rounded up to a square number
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1024..=400_000))]
     pub flows: u32,
-    /// Seconds of each measurement of a rate
+    /// Duration of each measurement of a rate, in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
-    /// Rounds, in each of which the rate of one flow and of all is measured
+    /// Number of rounds; each measures the rate of one flow and of all flows
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// New flows whose first packets are timed
+    /// Number of new flows whose first packets are timed
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     pub firsts: u32,
-    /// Distinct 5-tuples of the flood
+    /// Number of distinct 5-tuples in the flood
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub tuples: u64,
     /// Frames a second of the flood

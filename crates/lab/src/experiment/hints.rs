@@ -40,13 +40,13 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Seconds with one layout a port, and again with one port that changes its layout
+    /// Seconds with one layout for each port, and again with one port that changes its layout
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
-    /// How often both are measured, in turn
+    /// Number of measurements of both, in turn
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub rounds: u32,
-    /// Changes a second
+    /// Changes of layout a second
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
     pub changes: u32,
     /// Where the report goes.

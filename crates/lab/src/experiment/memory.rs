@@ -32,7 +32,7 @@ const OVS_PORT_BYTES: u64 = 100 << 20;
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Ports in every row
+    /// Number of ports in each row of the table
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4000))]
     pub ports: u32,
     /// Depths of a port's ring

@@ -29,7 +29,7 @@ use super::{OutputOptions, Report, listen};
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Ports, half of them tcx and half XDP
+    /// Number of ports, half of them tcx and half XDP
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(12..=512))]
     pub ports: u16,
     /// Seconds of changes under load
@@ -38,7 +38,7 @@ pub struct Options {
     /// Packets a second, of all hosts together
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1000..=200_000))]
     pub rate: u32,
-    /// What the choice of changes follows from
+    /// Seed of the random choice of changes
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Where the report goes.

@@ -36,7 +36,7 @@ const ROUND_SECONDS: u32 = 2;
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// How often the daemon is killed
+    /// Number of times that the daemon is killed
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub kills: u32,
     /// Where the report goes.

@@ -24,10 +24,10 @@ const ATTACKER_CPU: usize = 0;
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Pings of the victim, one a millisecond
+    /// Number of pings from a port that the flood may harm, one a millisecond
     #[arg(long, default_value_t = scene::PINGS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub pings: u32,
-    /// Seconds of TCP request and response, quiet and flooded
+    /// Seconds of TCP requests and responses without the flood, and again with it
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
     /// Where the report goes.

@@ -28,10 +28,10 @@ const FRAME_BYTES: u32 = 4096;
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Hosts, each with a port of its own; one more is the host they all reach
+    /// Number of hosts with a port each; one more host is the one that all others reach
     #[arg(long, default_value_t = tables::PROMISED_PORTS, value_parser = clap::value_parser!(u32).range(1..=60000))]
     pub ports: u32,
-    /// Seconds to watch the switch doing nothing
+    /// Seconds for which the idle switch is measured
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub idle_seconds: u32,
     /// Where the report goes.

@@ -29,10 +29,10 @@ const TOLERANCE_PERCENT: f64 = 10.0;
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Random events, packets most of them, after which no port may hold anything
+    /// Number of random events, most of them packets, after which no port may hold a frame
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub events: u64,
-    /// Makes the events random
+    /// Seed of the random events
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Where the report goes.

@@ -86,14 +86,14 @@ pub(super) fn refused(error: &DatapathError) -> ApiError {
 }
 
 fn refuse_unfit(netdev: &Link) -> Result<(), ApiError> {
-    let refuse = |message: String, remedy: &str| {
+    let refuse = |message: String, remedy: String| {
         let error = ApiError::new(ErrorCode::NetdevRefused, message);
         Err(error.with_field("netdev").with_value(&netdev.name).with_remedy(remedy))
     };
     if netdev.is_loopback {
         return refuse(
             format!("`{}` is the loopback; its packets never leave this machine", netdev.name),
-            "add a veth, a tap or a NIC",
+            "add a veth, a tap or a NIC".to_owned(),
         );
     }
     if let Some(xdp) = netdev.xdp {
@@ -104,12 +104,16 @@ fn refuse_unfit(netdev: &Link) -> Result<(), ApiError> {
         return Err(ApiError::new(ErrorCode::ForeignProgram, message)
             .with_field("netdev")
             .with_value(id)
-            .with_remedy(format!("it was left as it is; see `bpftool prog show id {id}` for its owner")));
+            .with_remedy(format!(
+                "the program was left as it is; `bpftool prog show id {id}` shows whose it is, and \
+                 `ip link set dev {} xdp off` detaches it",
+                netdev.name
+            )));
     }
     if netdev.master.is_some() {
         return refuse(
             format!("`{}` is enslaved to a bridge or bond, which takes its packets", netdev.name),
-            "take it out: ip link set dev NETDEV nomaster",
+            format!("take it out: ip link set dev {} nomaster", netdev.name),
         );
     }
     Ok(())

@@ -40,7 +40,11 @@ impl Control {
             return Err(ApiError::new(ErrorCode::InvalidValue, message)
                 .with_field("vlan")
                 .with_value(request.vlan)
-                .with_limit(&port.spec.vlan));
+                .with_limit(&port.spec.vlan)
+                .with_remedy(format!(
+                    "give a VLAN that it carries, or change the port: forebay port set {} --vlan MODE",
+                    request.port
+                )));
         }
         let address = mac::from_bytes(request.mac.0);
         self.shared

@@ -179,9 +179,9 @@ impl Control {
     fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
         let HintsProgram { name, object } = program;
         if !self.hints.allows_programs {
-            let message = "this daemon loads no programs that it is given: they can read kernel memory";
+            let message = "this daemon refuses programs from clients, because they can read kernel memory";
             let remedy = "set allow_programs = true in [api] of the configuration file, or start the daemon with \
-                          --allow-programs; our own program needs neither: hints set PORT on";
+                          --allow-programs; the built-in program is always allowed: forebay hints set PORT on";
             let error = ApiError::new(ErrorCode::Forbidden, message).with_field("program").with_value(name);
             return Err(error.with_limit("api.allow_programs = false").with_remedy(remedy));
         }
@@ -189,11 +189,13 @@ impl Control {
             return Err(ApiError::new(ErrorCode::NotSupported, "a tcx port has no XDP program")
                 .with_field("program")
                 .with_value(name)
-                .with_remedy("add the port with --attach xdp, or use our own program: hints set PORT on"));
+                .with_remedy(
+                    "add the port with --attach xdp, or use the built-in program: forebay hints set PORT on",
+                ));
         }
         if self.ports[&id].attachment.is_none() {
             let error =
-                ApiError::new(ErrorCode::NetdevDown, "the port's netdev is not there to load a program for");
+                ApiError::new(ErrorCode::NetdevDown, "the port has no netdev that could have a program");
             return Err(error.with_field("program").with_value(name).with_remedy("see `forebay port show`"));
         }
         if let Some(known) = self.ports[&id].hints.find(&name, &object.0) {

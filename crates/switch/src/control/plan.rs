@@ -113,9 +113,10 @@ impl Control {
         let ifindex = netdev.map(|netdev| netdev.ifindex);
         let mut own = self.generation()?.intakes().iter().map(|intake| &intake.collector.pair.ends);
         if own.any(|ends| Some(ends.transmit_ifindex) == ifindex) {
-            let message = format!("`{}` is the switch's own", spec.netdev);
+            let message = format!("`{}` is part of the switch: it is a collector's netdev", spec.netdev);
             let error = ApiError::new(ErrorCode::NetdevRefused, message);
-            return Err(error.with_field("netdev").with_value(&spec.netdev));
+            let error = error.with_field("netdev").with_value(&spec.netdev);
+            return Err(error.with_remedy("add another netdev"));
         }
         let attached = ifindex.and_then(|ifindex| self.ports.by_ifindex.get(&ifindex));
         if let Some(id) = attached.or_else(|| awaited.get(&spec.netdev)) {
@@ -171,5 +172,8 @@ pub(super) fn no_such_netdev(name: &str) -> ApiError {
     )
     .with_field("netdev")
     .with_value(name)
-    .with_remedy("see `ip link`; a netdev in another namespace is moved with `ip link set NETDEV netns PID`")
+    .with_remedy(format!(
+        "`ip link` lists the netdevs; to move one here from another namespace, run there: \
+         ip link set {name} netns PID, with the daemon's process id"
+    ))
 }

@@ -8,7 +8,6 @@ use forebay_control::memory::{self, LANES};
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Bank;
-use forebay_pool::Magazine;
 
 use super::attach::Fitting;
 use super::port::{Binding, Ring};
@@ -122,9 +121,9 @@ impl Control {
         if !FRAMES.contains(&frames) {
             let limit = format!("{} to {}", FRAMES.start(), FRAMES.end());
             return refuse(
-                "a pool cannot be so large".into(),
+                "a pool cannot have this size".into(),
                 limit,
-                "see `forebay pool show` for its size now",
+                "`forebay pool show` shows its size now",
             );
         }
         let deepest =
@@ -134,13 +133,14 @@ impl Control {
             return refuse(
                 "the pool would be too small for its rings".into(),
                 limit,
-                "make rings less deep first",
+                "make the rings less deep first: forebay rxq set PORT --depth D",
             );
         }
         let queues = self.workers.len() as u32;
         if frames < memory::least_frames(queues) {
             let limit = format!("at least {} frames for {queues} workers", memory::least_frames(queues));
-            return refuse("there would be nothing to share".into(), limit, "give more frames");
+            let message = "the fill rings would take the whole pool".to_owned();
+            return refuse(message, limit, "give more frames");
         }
         let shared = memory::shared_frames(frames, queues);
         let promised = self.promised_frames();
@@ -148,10 +148,9 @@ impl Control {
             let kept = frames - shared;
             let limit = format!("at least {} frames", promised + u64::from(kept));
             let message = format!(
-                "{promised} frames are promised to ports, and fill rings and magazines (of {}) keep {kept}",
-                Magazine::FRAMES
+                "the ports' reserves and direct rings need {promised} frames, and the workers' fill rings {kept}"
             );
-            return refuse(message, limit, "lower reserves, or bind fewer ports directly");
+            return refuse(message, limit, "give more frames, lower reserves, or bind fewer ports directly");
         }
         let bytes = u64::from(frames)
             * (u64::from(self.frame_bytes()) + KERNEL_BYTES * LANES as u64 * u64::from(queues));

@@ -2,6 +2,7 @@
 
 use forebay_control::config::PoolConfig;
 use forebay_control::eswitch::SpoolMode;
+use forebay_control::port::AttachKind;
 use forebay_control::rxq::{
     RefillKind, RxqBinding, RxqCollector, RxqCollectorSet, RxqLane, RxqPort, RxqSet, RxqShow, check_depth,
     check_low,
@@ -81,6 +82,9 @@ impl Control {
         let id = self.id_of(name)?;
         let before = self.ports[&id].rxq;
         let wanted = self.wanted(before, change)?;
+        if change.binding == Some(RxqBinding::Direct) {
+            self.refuse_direct_at_tcx(id)?;
+        }
         self.port_mut(id).rxq = wanted;
         let moved = self.move_rings(id, before);
         if moved.is_err() {
@@ -126,6 +130,21 @@ impl Control {
                 "the mode says where ports are bound; forebay eswitch set spool-mode spp lets ports choose",
             ),
         }
+    }
+
+    /// A tcx program has no XDP frames for a socket on the port's own queues.
+    fn refuse_direct_at_tcx(&self, id: PortId) -> Result<(), ApiError> {
+        let port = &self.ports[&id];
+        if port.attachment.is_none() || port.kind != AttachKind::Tcx {
+            return Ok(());
+        }
+        let name = port.spec.port_name();
+        let message = format!("`{name}` is attached by tcx, and only XDP ports can be bound directly");
+        Err(ApiError::new(ErrorCode::NotSupported, message)
+            .with_field("binding")
+            .with_value(RxqBinding::Direct)
+            .with_limit("collector")
+            .with_remedy("delete the port and add it with --attach xdp"))
     }
 
     fn move_rings(&mut self, id: PortId, before: Rxq) -> Result<(), ApiError> {

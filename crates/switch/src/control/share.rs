@@ -141,13 +141,14 @@ impl Control {
                     "th",
                     th.into(),
                     limit,
-                    "10 lets a port hold as much as is free, each step doubles it",
+                    "with 10 a port may hold as much as is free; each step up doubles that",
                 )
             }),
             PoolThreshold::Static { bytes } => {
                 let most = self.datapath.accounts().pool_size() * frame_bytes;
                 if !(frame_bytes..=most).contains(&bytes) {
-                    let limit = format!("{frame_bytes} to {most} bytes, one frame to all that ports share");
+                    let limit =
+                        format!("{frame_bytes} to {most} bytes, from one frame to all frames for ports");
                     return Err(refused("bytes", bytes, limit, "see `forebay pool show`"));
                 }
                 Ok(Threshold::Static((bytes / frame_bytes) as u32))
@@ -177,16 +178,16 @@ impl Control {
         let promised: u64 = others.iter().map(|port| u64::from(port.share.reserve) * rings(port)).sum();
         let left = self.datapath.accounts().pool_size().saturating_sub(promised);
         let own_rings = own.iter().map(|port| rings(port)).sum::<u64>().max(1);
-        let most =
-            (left / own_rings).min(own.first().map_or(self.pool.rxq.depth, |port| port.rxq.depth).into());
+        let depth = own.first().map_or(self.pool.rxq.depth, |port| port.rxq.depth);
+        let most = (left / own_rings).min(depth.into());
         if u64::from(reserve) > most {
-            return Err(ApiError::new(ErrorCode::InvalidValue, "the pool cannot keep this reserve")
+            return Err(ApiError::new(ErrorCode::InvalidValue, "the reserve is too large")
                 .with_field("reserve")
                 .with_value(reserve)
                 .with_limit(format!(
-                    "{most} frames for each RX ring: {left} are not promised to other ports, and a ring is so deep"
+                    "{most} frames for each RX ring; a ring holds {depth}, and all rings of the port together can reserve {left}"
                 ))
-                .with_remedy("lower other ports' reserves, or make pool.frames larger"));
+                .with_remedy("lower it or other ports' reserves, or enlarge the pool: forebay pool set --frames N"));
         }
         Ok(())
     }

@@ -1,0 +1,81 @@
+//! `forebay port`
+
+use clap::{Args, Subcommand};
+use forebay_control::port::Attach;
+use forebay_control::vlan::VlanMode;
+
+use super::Json;
+use super::words::parse_switch;
+
+/// `forebay port`
+#[derive(Debug, Subcommand)]
+pub enum PortCommand {
+    /// Make network devices (netdevs) ports of the switch
+    Add(PortAddArgs),
+    /// Delete ports; their netdevs stay
+    Del {
+        /// Names of the ports
+        #[arg(required = true, value_name = "PORT")]
+        names: Vec<String>,
+    },
+    /// Change the VLANs of a port, or isolate it, while it carries packets
+    Set(PortSetArgs),
+    /// Show all ports
+    List(Json),
+    /// Show one port with its counters
+    Show {
+        /// Name of the port
+        #[arg(value_name = "PORT")]
+        name: String,
+        /// How to print.
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// Arguments of `port add`.
+#[derive(Debug, Args)]
+pub struct PortAddArgs {
+    /// Names of the netdevs, in the daemon's network namespace, as in veth1
+    #[arg(required = true, value_name = "NETDEV")]
+    pub netdevs: Vec<String>,
+    /// Where the kernel hands packets to the switch: tcx (veth, tap), xdp (network cards) or auto
+    ///
+    /// auto: xdp for network cards whose driver supports XDP, tcx for all other devices.
+    #[arg(long, default_value = "auto")]
+    pub attach: Attach,
+    /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
+    ///
+    /// all: every VLAN, tags unchanged. access:10: VLAN 10, only packets without a tag or with a tag of VLAN 0;
+    /// access:10,tagged: also packets with the tag of VLAN 10. trunk:10,20,native:1: VLANs 10 and 20 with tags, and VLAN 1
+    /// without.
+    #[arg(long, default_value = "all", value_name = "MODE")]
+    pub vlan: VlanMode,
+    /// Isolate the port, so that it reaches only ports that are not isolated
+    #[arg(long)]
+    pub isolated: bool,
+    /// Name of the port, if there is one netdev [default: the netdev's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Also add a port whose netdev is not there or cannot be used now; it comes up when its netdev can
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// Arguments of `port set`.
+#[derive(Debug, Args)]
+pub struct PortSetArgs {
+    /// Name of the port
+    #[arg(value_name = "PORT")]
+    pub name: String,
+    /// VLANs that the port carries: all, access:VLAN[,tagged] or trunk:VLAN,VLAN[,native:VLAN]
+    ///
+    /// all: every VLAN, tags unchanged. access:10: VLAN 10, only packets without a tag or with a tag of VLAN 0;
+    /// access:10,tagged: also packets with the tag of VLAN 10. trunk:10,20,native:1: VLANs 10 and 20 with tags, and VLAN 1
+    /// without.
+    #[arg(long, value_name = "MODE", required_unless_present = "isolated")]
+    pub vlan: Option<VlanMode>,
+    /// Isolate the port, so that it reaches only ports that are not isolated: on or off
+    #[arg(long, value_name = "ON|OFF", value_parser = parse_switch, required_unless_present = "vlan")]
+    pub isolated: Option<bool>,
+}
