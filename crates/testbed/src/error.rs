@@ -70,7 +70,7 @@ pub enum LabError {
     },
     /// Something this device under test can't do.
     #[error("{dut} can't {what}")]
-    NotOffered {
+    Unsupported {
         /// The device under test.
         dut: &'static str,
         /// What was asked of it.

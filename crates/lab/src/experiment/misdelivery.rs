@@ -72,8 +72,8 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
         let listener = scope.spawn(|| {
             let mut oracle = Oracle::default();
             listen::listen(&world.sockets, &heard_all, |port, frame, tag| {
-                let mark = oracle.hear(&history, port as u16, frame, tag);
-                mark.into_iter().for_each(|mark| senders.heard(mark));
+                let stamp = oracle.hear(&history, port as u16, frame, tag);
+                stamp.into_iter().for_each(|stamp| senders.heard(stamp));
             })
             .map(|()| oracle)
         });

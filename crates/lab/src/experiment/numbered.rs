@@ -5,9 +5,9 @@
 
 use forebay_testbed::frame::Frame;
 
-/// Where [`Mark::frame`] puts what it says: behind the headers of Ethernet, IPv4 and UDP.
-const MARK_AT: usize = 14 + 20 + 8;
-const MARK_BYTES: usize = 22;
+/// Where [`Stamp::frame`] puts what it says: behind the headers of Ethernet, IPv4 and UDP.
+const STAMP_AT: usize = 14 + 20 + 8;
+const STAMP_BYTES: usize = 22;
 const MAGIC: u16 = 0xfb7e;
 const SOURCE_PORT: u16 = 1024;
 /// The UDP port that all of them are sent to.
@@ -15,11 +15,11 @@ pub(super) const PORT: u16 = 9;
 
 /// What a frame says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct Stamp {
     /// No two frames of an experiment have the same.
     pub(super) number: u64,
     /// Changes that were complete when it was sent.
-    pub(super) epoch: u32,
+    pub(super) changes_done: u32,
     /// The VLAN it was sent in, as its sender knew.
     pub(super) vlan: u16,
     /// The port it was sent from.
@@ -39,16 +39,16 @@ pub(super) const fn mac_of(station: u16) -> [u8; 6] {
     if station == EVERYBODY { [0xff; 6] } else { [2, 0xfd, 0, 0, high, low] }
 }
 
-impl Mark {
+impl Stamp {
     /// The frame, untagged.
     pub(super) fn frame(&self) -> Vec<u8> {
         let ip = |station: u16| {
             let [high, low] = station.to_be_bytes();
             [10, 67, high, low]
         };
-        let mut says = Vec::with_capacity(MARK_BYTES);
+        let mut says = Vec::with_capacity(STAMP_BYTES);
         says.extend(self.number.to_be_bytes());
-        says.extend(self.epoch.to_be_bytes());
+        says.extend(self.changes_done.to_be_bytes());
         for word in [MAGIC, self.vlan, self.port, self.from, self.to] {
             says.extend(word.to_be_bytes());
         }
@@ -57,21 +57,22 @@ impl Mark {
     }
 
     /// What a frame says, behind its tag if it has one; `None` of other frames.
-    pub(super) fn read(frame: &[u8]) -> Option<Mark> {
+    pub(super) fn read(frame: &[u8]) -> Option<Stamp> {
         let tag_bytes = if frame.get(12..14)? == [0x81, 0] { 4 } else { 0 };
-        let says = frame.get(MARK_AT + tag_bytes..MARK_AT + tag_bytes + MARK_BYTES)?;
+        let says = frame.get(STAMP_AT + tag_bytes..STAMP_AT + tag_bytes + STAMP_BYTES)?;
         let word = |at: usize| u16::from_be_bytes([says[at], says[at + 1]]);
         let (number, rest) = says.split_first_chunk::<8>()?;
-        let mark = Mark {
+        let stamp = Stamp {
             number: u64::from_be_bytes(*number),
-            epoch: u32::from_be_bytes(*rest.first_chunk()?),
+            changes_done: u32::from_be_bytes(*rest.first_chunk()?),
             vlan: word(14),
             port: word(16),
             from: word(18),
             to: word(20),
         };
-        let is_ours = word(12) == MAGIC && frame[..6] == mac_of(mark.to) && frame[6..12] == mac_of(mark.from);
-        is_ours.then_some(mark)
+        let is_ours =
+            word(12) == MAGIC && frame[..6] == mac_of(stamp.to) && frame[6..12] == mac_of(stamp.from);
+        is_ours.then_some(stamp)
     }
 }
 
@@ -81,18 +82,18 @@ mod tests {
 
     #[test]
     fn what_a_frame_says_is_read_behind_a_tag_too() {
-        let mark = Mark { number: 1 << 40, epoch: 7, vlan: 20, port: 3, from: 300, to: EVERYBODY };
-        let frame = mark.frame();
-        assert_eq!(Mark::read(&frame), Some(mark));
+        let stamp = Stamp { number: 1 << 40, changes_done: 7, vlan: 20, port: 3, from: 300, to: EVERYBODY };
+        let frame = stamp.frame();
+        assert_eq!(Stamp::read(&frame), Some(stamp));
         let tagged = [&frame[..12], &[0x81, 0, 0, 20], &frame[12..]].concat();
-        assert_eq!(Mark::read(&tagged), Some(mark));
+        assert_eq!(Stamp::read(&tagged), Some(stamp));
     }
 
     #[test]
     fn other_frames_say_nothing_and_neither_do_those_with_others_addresses() {
-        let mut frame = Mark { number: 1, epoch: 0, vlan: 1, port: 1, from: 1, to: 2 }.frame();
-        assert_eq!(Mark::read(&frame[..50]), None);
+        let mut frame = Stamp { number: 1, changes_done: 0, vlan: 1, port: 1, from: 1, to: 2 }.frame();
+        assert_eq!(Stamp::read(&frame[..50]), None);
         frame[5] ^= 1;
-        assert_eq!(Mark::read(&frame), None);
+        assert_eq!(Stamp::read(&frame), None);
     }
 }

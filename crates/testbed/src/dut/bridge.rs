@@ -83,5 +83,5 @@ impl Dut for Bridge {
 
 /// Refuses what a device under test does not offer.
 pub(super) fn not_offered(dut: &'static str, what: impl Into<String>) -> LabError {
-    LabError::NotOffered { dut, what: what.into() }
+    LabError::Unsupported { dut, what: what.into() }
 }

@@ -14,7 +14,7 @@ use super::course::place;
 use super::judge::Heard;
 use super::places::{A, B, C, S, STATION_A, VLAN};
 use crate::experiment::listen;
-use crate::experiment::numbered::Mark;
+use crate::experiment::numbered::Stamp;
 
 /// Frames sent at once.
 const BURST: u64 = 8;
@@ -57,8 +57,9 @@ impl Shared {
         let (start, mut bursts) = (Instant::now(), 0);
         while !self.over.load(SeqCst) {
             let first = self.next.fetch_add(BURST, SeqCst);
-            let mark = |number| Mark { number, epoch: 0, vlan: VLAN, port: 0, from: STATION_A, to: S };
-            let frames: Vec<Vec<u8>> = (first..first + BURST).map(|number| mark(number).frame()).collect();
+            let stamp =
+                |number| Stamp { number, changes_done: 0, vlan: VLAN, port: 0, from: STATION_A, to: S };
+            let frames: Vec<Vec<u8>> = (first..first + BURST).map(|number| stamp(number).frame()).collect();
             // What finds no room in a queue is lost, as on a wire.
             let _ = batch::send(socket, &frames);
             bursts += 1;
@@ -70,12 +71,14 @@ impl Shared {
     /// Hears all hosts until it is over; what arrived of the stream.
     pub(super) fn hear(&self, sockets: &[PacketSocket]) -> Result<Vec<Heard>> {
         let mut all = Vec::new();
-        listen::listen(sockets, &self.over, |host, frame, tag| match Mark::read(frame) {
-            Some(mark) if mark.from == STATION_A => {
+        listen::listen(sockets, &self.over, |host, frame, tag| match Stamp::read(frame) {
+            Some(stamp) if stamp.from == STATION_A => {
                 let begun = self.begun.load(SeqCst);
-                all.push(Heard { number: mark.number, begun, place: place_of(host, tag) });
+                all.push(Heard { number: stamp.number, begun, place: place_of(host, tag) });
             }
-            Some(mark) if mark.from == S && host == A => drop(self.answered.fetch_max(mark.number, SeqCst)),
+            Some(stamp) if stamp.from == S && host == A => {
+                self.answered.fetch_max(stamp.number, SeqCst);
+            }
             Some(_) | None => {}
         })?;
         Ok(all)
@@ -84,7 +87,7 @@ impl Shared {
     /// Sends a frame from S to A, from where `socket` is; its number.
     pub(super) fn speak(&self, socket: &PacketSocket, tagged: bool) -> u64 {
         let number = FROM_S + self.spoken.fetch_add(1, SeqCst);
-        let frame = Mark { number, epoch: 0, vlan: VLAN, port: 0, from: S, to: STATION_A }.frame();
+        let frame = Stamp { number, changes_done: 0, vlan: VLAN, port: 0, from: S, to: STATION_A }.frame();
         let tag = [&0x8100u16.to_be_bytes()[..], &VLAN.to_be_bytes()].concat();
         let tag = if tagged { &tag[..] } else { &[] };
         let _ = batch::send(socket, &[[&frame[..12], tag, &frame[12..]].concat()]);

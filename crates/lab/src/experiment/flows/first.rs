@@ -7,7 +7,7 @@ use forebay_testbed::sys::packet_socket::PacketSocket;
 use forebay_testbed::{Result, wait};
 use hdrhistogram::Histogram;
 
-use super::super::numbered::Mark;
+use super::super::numbered::Stamp;
 use super::Options;
 use super::scene::Scene;
 
@@ -41,8 +41,8 @@ pub(super) fn measure(scene: &mut Scene, options: &Options) -> Result<First> {
         let before = scene.flows()?;
         let mut time = |times: &mut Histogram<u64>, lost: &mut u64| {
             number += 1;
-            let mark = Mark { number, epoch: 0, vlan: 0, port: 0, from: sender, to: receiver };
-            match time_of(from, to, mark) {
+            let stamp = Stamp { number, changes_done: 0, vlan: 0, port: 0, from: sender, to: receiver };
+            match time_of(from, to, stamp) {
                 Some(time) => times.saturating_record(time.as_nanos() as u64),
                 None => *lost += 1,
             }
@@ -56,15 +56,15 @@ pub(super) fn measure(scene: &mut Scene, options: &Options) -> Result<First> {
 }
 
 /// `None` when it does not arrive.
-fn time_of(from: &PacketSocket, to: &PacketSocket, mark: Mark) -> Option<Duration> {
-    let (frame, mut room) = (mark.frame(), [0; FRAME_BYTES]);
+fn time_of(from: &PacketSocket, to: &PacketSocket, stamp: Stamp) -> Option<Duration> {
+    let (frame, mut room) = (stamp.frame(), [0; FRAME_BYTES]);
     let start = Instant::now();
     from.send(&frame).ok()?;
     while start.elapsed() < ARRIVAL_LIMIT {
         // Nothing there is as good as another's frame.
         if let Ok((length, _)) = to.receive(&mut room) {
             let took = start.elapsed();
-            if Mark::read(&room[..length]) == Some(mark) {
+            if Stamp::read(&room[..length]) == Some(stamp) {
                 return Some(took);
             }
         }

@@ -12,7 +12,7 @@ use std::sync::{PoisonError, RwLock};
 
 use forebay_testbed::sys::packet_socket::Tag;
 
-use super::super::numbered::{EVERYBODY, Mark};
+use super::super::numbered::{EVERYBODY, Stamp};
 
 /// One port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,10 +86,10 @@ impl Violation {
 
 impl State {
     /// Whether a packet may arrive at this port.
-    fn admits(&self, mark: &Mark, at: u16) -> Result<Arrival, Violation> {
+    fn admits(&self, stamp: &Stamp, at: u16) -> Result<Arrival, Violation> {
         let port = |number: u16| self.ports.get(usize::from(number)).ok_or(Violation::NotSent);
-        let (from, to) = (port(mark.port)?, port(at)?);
-        if mark.port == at {
+        let (from, to) = (port(stamp.port)?, port(at)?);
+        if stamp.port == at {
             return Err(Violation::BackToSender);
         }
         if from.vlan != to.vlan {
@@ -101,10 +101,10 @@ impl State {
         if !from.exists || !to.exists {
             return Err(Violation::NoPort);
         }
-        if mark.to == EVERYBODY {
+        if stamp.to == EVERYBODY {
             return Ok(Arrival::Flooded);
         }
-        let station = self.stations.get(usize::from(mark.to)).ok_or(Violation::NotSent)?;
+        let station = self.stations.get(usize::from(stamp.to)).ok_or(Violation::NotSent)?;
         match *station {
             Station { port, .. } if port == at => Ok(Arrival::Direct),
             // Known in its own VLAN; in another nobody has heard it.
@@ -143,7 +143,7 @@ impl History {
     }
 
     /// The last change that is complete, to be read before a packet is sent.
-    pub(super) fn epoch(&self) -> u32 {
+    pub(super) fn changes_done(&self) -> u32 {
         self.complete.load(SeqCst)
     }
 
@@ -154,19 +154,19 @@ impl History {
     }
 
     /// Whether a packet that is received now may be.
-    fn admits(&self, mark: &Mark, at: u16) -> Result<Arrival, Violation> {
+    fn admits(&self, stamp: &Stamp, at: u16) -> Result<Arrival, Violation> {
         let states = self.states.read().unwrap_or_else(PoisonError::into_inner);
-        let possible = states.get(mark.epoch as usize..).unwrap_or_default();
+        let possible = states.get(stamp.changes_done as usize..).unwrap_or_default();
         let mut verdict = Err(Violation::NotSent);
         // The newest last, whose word counts when all say no.
         for state in possible {
-            verdict = state.admits(mark, at);
+            verdict = state.admits(stamp, at);
             if verdict.is_ok() {
                 return verdict;
             }
         }
         let was_there =
-            |state: &State| state.stations.get(usize::from(mark.to)).is_some_and(|s| s.port == at);
+            |state: &State| state.stations.get(usize::from(stamp.to)).is_some_and(|s| s.port == at);
         match verdict {
             Err(Violation::FloodedThoughKnown) if states.iter().any(was_there) => Err(Violation::WrongPort),
             other => other,
@@ -194,25 +194,25 @@ impl Oracle {
         at: u16,
         frame: &[u8],
         tag: Option<Tag>,
-    ) -> Option<Mark> {
-        let mark = Mark::read(frame);
-        let verdict = match (mark, tag) {
+    ) -> Option<Stamp> {
+        let stamp = Stamp::read(frame);
+        let verdict = match (stamp, tag) {
             (None, _) => Err(Violation::NotSent),
             (Some(_), Some(_)) => Err(Violation::Tagged),
-            (Some(mark), None) => history.admits(&mark, at),
+            (Some(stamp), None) => history.admits(&stamp, at),
         };
         match verdict {
             Ok(Arrival::Direct) => self.direct += 1,
             Ok(Arrival::Flooded) => self.flooded += 1,
-            Err(violation) => self.violate(violation, at, mark),
+            Err(violation) => self.violate(violation, at, stamp),
         }
-        mark
+        stamp
     }
 
-    fn violate(&mut self, violation: Violation, at: u16, mark: Option<Mark>) {
+    fn violate(&mut self, violation: Violation, at: u16, stamp: Option<Stamp>) {
         self.violations[violation as usize] += 1;
         if self.examples.len() < EXAMPLES {
-            self.examples.push(format!("A packet {}: received at port {at}: {mark:?}.", violation.name()));
+            self.examples.push(format!("A packet {}: received at port {at}: {stamp:?}.", violation.name()));
         }
     }
 

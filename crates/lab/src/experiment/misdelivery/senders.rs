@@ -10,7 +10,7 @@ use forebay_testbed::sys::batch::{self, BATCH};
 use forebay_testbed::sys::packet_socket::PacketSocket;
 use forebay_testbed::{Result, wait};
 
-use super::super::numbered::{EVERYBODY, Mark};
+use super::super::numbered::{EVERYBODY, Stamp};
 use super::oracle::History;
 
 /// Threads that send.
@@ -94,7 +94,7 @@ impl<'h> Senders<'h> {
         let frames: Vec<Vec<u8>> = (0..count)
             .map(|_| {
                 *target = self.next_target(random, *target, station, port);
-                self.mark(station, port, *target).frame()
+                self.stamp(station, port, *target).frame()
             })
             .collect();
         // What finds no room in a queue is lost, as on a wire.
@@ -120,19 +120,20 @@ impl<'h> Senders<'h> {
         self.vlans[usize::from(port)].load(SeqCst)
     }
 
-    /// The epoch is read before the frame is sent; see [`History::epoch`].
-    fn mark(&self, from: u16, port: u16, to: u16) -> Mark {
-        let (number, epoch) = (self.next.fetch_add(1, SeqCst), self.history.epoch());
-        Mark { number, epoch, vlan: self.vlan_of(port), port, from, to }
+    /// How many changes are done is read before the frame is sent; see [`History::changes_done`].
+    fn stamp(&self, from: u16, port: u16, to: u16) -> Stamp {
+        let (number, changes_done) = (self.next.fetch_add(1, SeqCst), self.history.changes_done());
+        Stamp { number, changes_done, vlan: self.vlan_of(port), port, from, to }
     }
 
     /// Somebody received this frame.
-    pub(super) fn heard(&self, mark: Mark) {
-        if let Some(heard) = self.heard.get(usize::from(mark.from)) {
-            heard.fetch_max(mark.number, SeqCst);
+    pub(super) fn heard(&self, stamp: Stamp) {
+        if let Some(heard) = self.heard.get(usize::from(stamp.from)) {
+            heard.fetch_max(stamp.number, SeqCst);
         }
-        if let Some(heard) = self.heard_by_all.get(usize::from(mark.port)).filter(|_| mark.to == EVERYBODY) {
-            heard.fetch_max(mark.number, SeqCst);
+        if let Some(heard) = self.heard_by_all.get(usize::from(stamp.port)).filter(|_| stamp.to == EVERYBODY)
+        {
+            heard.fetch_max(stamp.number, SeqCst);
         }
     }
 
@@ -180,7 +181,7 @@ impl<'h> Senders<'h> {
         wait::until(&what, ROUND_LIMIT, || {
             // One that is lost is sent again.
             if looks % 10 == 0 {
-                let frame = self.mark(station, port, EVERYBODY).frame();
+                let frame = self.stamp(station, port, EVERYBODY).frame();
                 let sent = batch::send(&sockets[usize::from(port)], &[frame]).unwrap_or(0);
                 self.sent.fetch_add(sent as u64, SeqCst);
             }
@@ -229,9 +230,9 @@ mod tests {
     fn only_what_is_for_everybody_drains_a_port() {
         let history = history([10, 10, 10]);
         let senders = Senders::new(&history, 1000);
-        senders.heard(Mark { number: 7, epoch: 0, vlan: 10, port: 1, from: 2, to: 0 });
+        senders.heard(Stamp { number: 7, changes_done: 0, vlan: 10, port: 1, from: 2, to: 0 });
         assert_eq!((senders.heard[2].load(SeqCst), senders.heard_by_all[1].load(SeqCst)), (7, 0));
-        senders.heard(Mark { number: 8, epoch: 0, vlan: 10, port: 1, from: 2, to: EVERYBODY });
+        senders.heard(Stamp { number: 8, changes_done: 0, vlan: 10, port: 1, from: 2, to: EVERYBODY });
         assert_eq!(senders.heard_by_all[1].load(SeqCst), 8);
     }
 }

@@ -56,7 +56,7 @@ fn violations(oracle: &Oracle) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::numbered::Mark;
+    use super::super::super::numbered::Stamp;
     use super::super::oracle::{History, Port, State, Station};
     use super::*;
 
@@ -66,8 +66,8 @@ mod tests {
         let history = History::new(State { ports, stations: stations.into() });
         let mut oracle = Oracle::default();
         for at in [1, at] {
-            let mark = Mark { number: 1, epoch: 0, vlan: 10, port: 0, from: 0, to: 1 };
-            oracle.hear(&history, at, &mark.frame(), None);
+            let stamp = Stamp { number: 1, changes_done: 0, vlan: 10, port: 0, from: 0, to: 1 };
+            oracle.hear(&history, at, &stamp.frame(), None);
         }
         let mut report = Report::begin("misdelivery", "t", "a");
         let carried = PortCounters { rx_packets: 2, offloaded_packets: 1, ..PortCounters::default() };
