@@ -1,14 +1,19 @@
 //! Running scenarios: one test per scenario and subject, heavy ones one at a time; skips are counted at the end, and the
 //! slowest scenarios named.
 
+use std::num::NonZero;
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_testbed::dut::forebay::BINARY_VARIABLE;
 use forebay_testbed::{PortKind, clean};
 use libtest_mimic::{Arguments, Failed, Trial};
 
+/// Scenarios at a time for each processor: they wait for the kernel and for timers most of the time.
+const AT_ONCE: usize = 2;
+/// Threads: those whose scenario has no place yet sleep.
+const THREADS: usize = 32;
 /// Scenarios whose times are printed.
 const SLOWEST: usize = 20;
 
@@ -47,7 +52,42 @@ pub struct Suite {
     trials: Vec<Trial>,
     skips: Arc<Mutex<Vec<String>>>,
     times: Arc<Mutex<Vec<(Duration, String)>>>,
-    heavy: Arc<Mutex<()>>,
+    places: Arc<Places>,
+}
+
+/// Places for scenarios that run at the same time: one of them is for heavy ones, the others are not.
+#[derive(Default)]
+struct Places {
+    taken: Mutex<[usize; 2]>,
+    freed: Condvar,
+    /// How many there are, once that is known.
+    limits: OnceLock<[usize; 2]>,
+}
+
+/// A place that a scenario has until this is dropped.
+struct Place<'a> {
+    places: &'a Places,
+    is_heavy: bool,
+}
+
+impl Places {
+    /// Waits for a place.
+    fn take(&self, is_heavy: bool) -> Place<'_> {
+        let (kind, limits) = (usize::from(is_heavy), self.limits.get().copied().unwrap_or([1; 2]));
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |taken: &mut [usize; 2]| taken[kind] >= limits[kind];
+        let taken = self.freed.wait_while(taken, is_full);
+        taken.unwrap_or_else(PoisonError::into_inner)[kind] += 1;
+        Place { places: self, is_heavy }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken[usize::from(self.is_heavy)] -= 1;
+        self.places.freed.notify_all();
+    }
 }
 
 impl Suite {
@@ -101,10 +141,10 @@ impl Suite {
     }
 
     fn add(&mut self, name: String, is_heavy: bool, scenario: impl Scenario) {
-        let (skips, heavy, title) = (Arc::clone(&self.skips), Arc::clone(&self.heavy), name.clone());
+        let (skips, places, title) = (Arc::clone(&self.skips), Arc::clone(&self.places), name.clone());
         let times = Arc::clone(&self.times);
         self.trials.push(Trial::test(name, move || {
-            let _one_at_a_time = is_heavy.then(|| heavy.lock().unwrap_or_else(|poison| poison.into_inner()));
+            let _place = places.take(is_heavy);
             let started = Instant::now();
             let outcome = run_or_skip(&title, &skips, scenario);
             times.lock().expect("no test panics while it holds this").push((started.elapsed(), title));
@@ -114,7 +154,12 @@ impl Suite {
 
     /// Runs what the command line selects, then exits.
     pub fn run(self) -> ! {
-        let arguments = Arguments::from_args();
+        let mut arguments = Arguments::from_args();
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        // Who says how many threads there are gets as many scenarios at a time at most.
+        let light = arguments.test_threads.unwrap_or(AT_ONCE * processors - 1);
+        let _ = self.places.limits.set([light, 1]);
+        arguments.test_threads.get_or_insert(THREADS);
         clean::on_signals().expect("nobody else installs a handler");
         let conclusion = libtest_mimic::run(&arguments, self.trials);
         let skips = self.skips.lock().map(|skips| skips.clone()).unwrap_or_default();
@@ -128,7 +173,7 @@ impl Suite {
 trait Scenario: FnOnce() -> Outcome + Send + 'static {}
 impl<F: FnOnce() -> Outcome + Send + 'static> Scenario for F {}
 
-/// Whoever shortens the suite begins with these. A scenario's time is without its wait for other heavy ones.
+/// Whoever shortens the suite begins with these. A scenario's time is without its wait for a place.
 fn print_slowest(times: &[(Duration, String)]) {
     let mut times = times.to_vec();
     times.sort_unstable_by(|one, other| other.cmp(one));

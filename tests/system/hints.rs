@@ -193,7 +193,11 @@ fn told() -> Outcome {
     client.ok(&rule)?;
     let drops = || -> Result<bool, Box<dyn std::error::Error>> {
         let before = repeated(&client)?;
-        assert_eq!(ping.from(&hosts[0])?.received, 0, "the rule is in force from the first packet on");
+        assert_eq!(
+            ping.clone().in_vain().from(&hosts[0])?.received,
+            0,
+            "the rule is in force from the first packet on"
+        );
         Ok(repeated(&client)? > before)
     };
     wait::until("drops to be repeated", LIMIT, || drops().is_ok_and(|does| does))?;

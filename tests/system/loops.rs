@@ -1,6 +1,6 @@
 //! Loops: a cable plugged in twice, a bridge behind two ports. One port is blocked, and nobody else notices for long.
 
-use std::sync::Mutex;
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::fdb::FdbEntry;
@@ -15,6 +15,8 @@ use nix::sys::signal::Signal;
 use crate::bed::{Bed, with_offload};
 use crate::harness::{Outcome, Subject, Suite};
 
+/// Probes come five times a second instead of once, where the time does not matter.
+const OFTEN: &str = "[loop]\ninterval_ms = 200\n";
 /// How long until a loop is found, or found to be gone, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Requests that others may miss in a row, one each [`PAUSE`]: a second.
@@ -94,34 +96,19 @@ fn stir(hosts: &[Host]) -> Result<()> {
 }
 
 /// Does something while one host pings another, whose replies must not be missing for longer than a second.
-fn while_pinging<T: Send>(from: &Host, to: &Host, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    // Until the deadline or until it is done, whichever is later.
-    let done = Mutex::new(false);
-    std::thread::scope(|scope| {
-        let pings = scope.spawn(|| {
-            let mut worst = 0;
-            loop {
-                let (report, outage) = Ping::new(to.v4()).count(50).every(PAUSE).outage_from(from)?;
-                worst = worst.max(outage);
-                println!("{report:?}, longest outage {outage}");
-                if *done.lock().expect("nobody panics with it") {
-                    return Ok::<_, forebay_testbed::LabError>(worst);
-                }
-            }
-        });
-        let acted = act();
-        *done.lock().expect("nobody panics with it") = true;
-        let worst = pings.join().expect("pinging does not panic")?;
-        let acted = acted?;
-        assert!(worst <= OUTAGE, "{worst} replies in a row were missing");
-        Ok(acted)
-    })
+fn while_pinging<T>(hosts: &[Host], log: &Path, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    let ping = Ping::new(hosts[1].v4()).every(PAUSE);
+    let (acted, report, worst) = ping.during(&hosts[0], log, act)?;
+    println!("{report:?}, longest outage {worst}");
+    assert!(report.received > 0 && worst <= OUTAGE, "{worst} replies in a row were missing: {report:?}");
+    Ok(acted)
 }
 
 fn double_cable(kind: PortKind) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(Subject::Forebay(kind), 3)?;
     let client = bed.client();
-    while_pinging(&hosts[0], &hosts[1], || {
+    let log = bed.lab.path("ping.log");
+    while_pinging(&hosts, &log, || {
         plug_cable(&mut bed, kind)?;
         stir(&hosts[..3])?;
         let blocked = one_is_blocked(&client, ENDS)?;
@@ -196,7 +183,8 @@ fn bridge_behind(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 5)?;
     let client = bed.client();
     let ends = [hosts[3].name(), hosts[4].name()];
-    while_pinging(&hosts[0], &hosts[1], || {
+    let log = bed.lab.path("ping.log");
+    while_pinging(&hosts, &log, || {
         join([&hosts[3], &hosts[4]])?;
         stir(&hosts[..3])?;
         assert_blocked_for_a_loop(&one_is_blocked(&client, ends)?);
@@ -214,11 +202,13 @@ fn bridge_behind(subject: Subject) -> Outcome {
 fn capture_probe(host: &Host) -> Result<Vec<u8>> {
     let mut socket = FrameSocket::open(host)?;
     let mut probes = socket.collect(1, LIMIT, |frame| frame[12..14] == [0x90, 0])?;
-    Ok(probes.pop().expect("ports are probed each second"))
+    Ok(probes.pop().expect("ports are probed again and again"))
 }
 
 fn replayed_probes(subject: Subject) -> Outcome {
-    let (mut bed, hosts) = Bed::with_hosts(subject, 3)?;
+    let mut bed = Bed::with_config(subject, OFTEN)?;
+    let hosts = bed.lab.hosts(3, subject.kind())?;
+    bed.attach(&hosts)?;
     let client = bed.client();
     let sockets = hosts.iter().map(FrameSocket::open).collect::<Result<Vec<_>>>()?;
     let received = |name: &str| client.port(name).map_or(0, |port| port.counters.rx_loop_probes);
@@ -251,7 +241,9 @@ fn replayed_probes(subject: Subject) -> Outcome {
 }
 
 fn quiet_probes(subject: Subject) -> Outcome {
-    let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+    let mut bed = Bed::with_config(subject, OFTEN)?;
+    let hosts = bed.lab.hosts(2, subject.kind())?;
+    bed.attach(&hosts)?;
     hosts.iter().try_for_each(Host::silence)?;
     let client = bed.client();
     let (probe, counted) = bed.watch(|_| {
@@ -261,7 +253,7 @@ fn quiet_probes(subject: Subject) -> Outcome {
         let probe = capture_probe(&hosts[1])?;
         // One that comes back is dropped, and nobody else gets it.
         FrameSocket::open(&hosts[1])?.send(&probe)?;
-        wait::until("some seconds' probes", LIMIT, || sent("h1") >= before + 3)?;
+        wait::until("some probes", LIMIT, || sent("h1") >= before + 3)?;
         Ok(probe)
     })?;
     counted.exactly(&[]);
@@ -273,7 +265,7 @@ fn quiet_probes(subject: Subject) -> Outcome {
 fn spared_uplink() -> Outcome {
     let kind = PortKind::VethTcx;
     // Of two ports the second one is blocked, unless it is spared.
-    let config = format!("[loop]\ninterval_ms = 200\nnever_block = [\"{}\"]\n", ENDS[1]);
+    let config = format!("{OFTEN}never_block = [\"{}\"]\n", ENDS[1]);
     let mut bed = Bed::with_config(Subject::Forebay(kind), &config)?;
     plug_cable(&mut bed, kind)?;
     let blocked = one_is_blocked(&bed.client(), ENDS)?;
@@ -282,7 +274,7 @@ fn spared_uplink() -> Outcome {
 }
 
 fn between_vlans() -> Outcome {
-    let mut bed = Bed::new(Subject::Forebay(PortKind::VethTcx))?;
+    let mut bed = Bed::with_config(Subject::Forebay(PortKind::VethTcx), OFTEN)?;
     let client = bed.client();
     plug_cable(&mut bed, PortKind::VethTcx)?;
     one_is_blocked(&client, ENDS)?;

@@ -25,7 +25,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use forebay_control::memory::{FLOW_WAYS, FlowShape};
 
 use crate::DatapathError;
-use crate::generations::StationSlot;
 use crate::hash::Secret;
 use crate::mapped::Mapped;
 
@@ -35,7 +34,7 @@ pub(crate) use place::Flow;
 pub(crate) use place::Says;
 pub use verdict::{FlowAction, FlowTag, FlowVerdict};
 
-use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, TAG_KEEP, TAG_REMOVE, TAG_SET, TELL, write};
+use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, TELL, write};
 
 const WAYS: usize = FLOW_WAYS as usize;
 /// `struct flow_count`, bpf/forebay.h.
@@ -117,7 +116,7 @@ impl FlowTable {
 
     /// The flow with this key.
     pub fn find(&self, key: FlowKey) -> Option<FlowNumber> {
-        self.candidates(key).find(|number| self.is_used(*number) && self.key(*number) == key)
+        self.candidates(key).find(|number| self.is_used(*number) && self.flow(*number).key() == key)
     }
 
     /// Puts in a flow whose key is not in the table, with what whoever adopts it is to know.
@@ -131,36 +130,7 @@ impl FlowTable {
         note: FlowNote,
     ) -> Result<FlowNumber, NoPlace> {
         let number = self.free_place(key).ok_or(NoPlace)?;
-        let flow = self.flow(number);
-        write(flow, |flow| {
-            flow.key.iter().zip(key.0).for_each(|(word, value)| word.store(value, Relaxed));
-            let (action, port_id, ifindex) = match verdict.action {
-                FlowAction::Output { port_id, ifindex, to_peer, .. } => {
-                    (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex)
-                }
-                FlowAction::Drop { port_id } => (DROP, port_id, 0),
-                FlowAction::Tell { port_id, .. } => (TELL, port_id, 0),
-                FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
-            };
-            let (tag, vid, mark) = match verdict.action {
-                FlowAction::Output { tag: FlowTag::Keep, mark, .. } => (TAG_KEEP, note.vid, mark),
-                FlowAction::Output { tag: FlowTag::Remove, mark, .. } => (TAG_REMOVE, note.vid, mark),
-                FlowAction::Output { tag: FlowTag::Set(vid), mark, .. } => (TAG_SET, vid, mark),
-                FlowAction::Drop { .. } => (TAG_KEEP, note.vid, note.reason.into()),
-                FlowAction::Tell { flow_mark, .. } => (TAG_KEEP, note.vid, flow_mark),
-                FlowAction::Deeper { classes } => (TAG_KEEP, classes, note.vid.into()),
-            };
-            flow.decided.store(verdict.decided, Relaxed);
-            flow.ifindex.store(ifindex, Relaxed);
-            flow.says.output.store(port_id, Relaxed);
-            flow.says.max_length.store(verdict.max_length, Relaxed);
-            flow.says.source.store(verdict.source.0, Relaxed);
-            flow.says.destination.store(verdict.destination.0, Relaxed);
-            flow.says.mark.store(mark, Relaxed);
-            flow.says.tag.store(tag, Relaxed);
-            flow.says.vid.store(vid, Relaxed);
-            flow.says.action.store(action, Relaxed);
-        });
+        write(self.flow(number), |flow| flow.store(key, verdict, note));
         Ok(number)
     }
 
@@ -215,30 +185,8 @@ impl FlowTable {
 
     fn read(&self, number: FlowNumber) -> AdoptedFlow {
         let flow = self.flow(number);
-        let (port_id, ifindex) = (flow.says.output.load(Relaxed), flow.ifindex.load(Relaxed));
-        let (vid, mark) = (flow.says.vid.load(Relaxed), flow.says.mark.load(Relaxed));
-        let tag = match flow.says.tag.load(Relaxed) {
-            TAG_REMOVE => FlowTag::Remove,
-            TAG_SET => FlowTag::Set(vid),
-            _ => FlowTag::Keep,
-        };
-        let (action, note) = match flow.says.action.load(Relaxed) {
-            number @ (OUTPUT | DELIVER) => {
-                let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
-                (action, FlowNote { vid, reason: 0 })
-            }
-            TELL => (FlowAction::Tell { port_id, flow_mark: mark }, FlowNote { vid, reason: 0 }),
-            DEEPER => (FlowAction::Deeper { classes: vid }, FlowNote { vid: mark as u16, reason: 0 }),
-            _ => (FlowAction::Drop { port_id }, FlowNote { vid, reason: mark as u16 }),
-        };
-        let verdict = FlowVerdict {
-            action,
-            max_length: flow.says.max_length.load(Relaxed),
-            source: StationSlot(flow.says.source.load(Relaxed)),
-            destination: StationSlot(flow.says.destination.load(Relaxed)),
-            decided: flow.decided.load(Relaxed),
-        };
-        AdoptedFlow { number, key: self.key(number), verdict, note }
+        let (verdict, note) = flow.load();
+        AdoptedFlow { number, key: flow.key(), verdict, note }
     }
 
     /// What was counted for ports of what was carried under this number, as it was last noted.
@@ -280,10 +228,6 @@ impl FlowTable {
 
     fn flow(&self, number: FlowNumber) -> &Flow {
         self.flows.get(number.0 as usize)
-    }
-
-    fn key(&self, number: FlowNumber) -> FlowKey {
-        FlowKey(std::array::from_fn(|word| self.flow(number).key[word].load(Relaxed)))
     }
 
     fn is_free(&self, number: FlowNumber) -> bool {

@@ -65,10 +65,14 @@ impl Host {
             PortKind::Tap => self.pump = Some(TapPump::start(switch, &self.name, &self.netns, "eth0")?),
             PortKind::VethTcx | PortKind::VethXdp => self.make_veth(switch)?,
         }
-        self.netns.ip(&["link", "set", "eth0", "address", &self.mac_text()])?;
+        self.netns.ip_batch(&[
+            format!("link set eth0 address {}", self.mac_text()),
+            format!("addr add {}/16 dev eth0", self.v4()),
+            format!("addr add {}/64 dev eth0 nodad", self.v6()),
+        ])?;
         switch.ip(&["link", "set", &self.name, "up"])?;
         self.netns.ip(&["link", "set", "eth0", "up"])?;
-        self.add_addresses()
+        Ok(())
     }
 
     /// Deletes the host's netdevs, its port netdev included.
@@ -86,12 +90,6 @@ impl Host {
     fn make_veth(&self, switch: &Netns) -> Result<()> {
         let peer = ["peer", "name", "eth0", "netns", self.netns.name()];
         switch.ip(&[&["link", "add", &self.name, "type", "veth"][..], &peer].concat())?;
-        Ok(())
-    }
-
-    fn add_addresses(&self) -> Result<()> {
-        self.netns.ip(&["addr", "add", &format!("{}/16", self.v4()), "dev", "eth0"])?;
-        self.netns.ip(&["addr", "add", &format!("{}/64", self.v6()), "dev", "eth0", "nodad"])?;
         Ok(())
     }
 

@@ -39,8 +39,12 @@ pub fn register(suite: &mut Suite) {
 type Fates = BTreeMap<u32, Vec<(usize, Vec<u8>)>>;
 
 fn same(subject: Subject) -> Outcome {
-    let (slow, slow_counted) = run(subject, "off")?;
-    let (fast, fast_counted) = run(subject, "on")?;
+    let [off, on] = std::thread::scope(|scope| {
+        let runs = ["off", "on"]
+            .map(|offload| scope.spawn(move || run(subject, offload).map_err(|e| e.to_string())));
+        runs.map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let ((slow, slow_counted), (fast, fast_counted)) = (off?, on?);
     assert_eq!(slow_counted.total("offloaded_packets"), 0);
     for (mark, expected) in &slow {
         let found = fast.get(mark).unwrap_or(const { &Vec::new() });

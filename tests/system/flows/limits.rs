@@ -126,7 +126,8 @@ fn smaller_mtu(subject: Subject) -> Outcome {
 }
 
 fn idle(subject: Subject) -> Outcome {
-    const TRAFFIC: Duration = Duration::from_secs(6);
+    // Twice the time after which a silent station is forgotten.
+    const TRAFFIC: Duration = Duration::from_secs(4);
     let config = "[flows]\nidle_seconds = 1\n[fdb]\nageing_seconds = 2\n";
     let mut scene = Scene::with(subject, config, 3, |bed, hosts| bed.attach(hosts))?;
     let client = scene.client();

@@ -4,6 +4,8 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence};
 
+use super::{FlowAction, FlowKey, FlowNote, FlowTag, FlowVerdict};
+use crate::generations::StationSlot;
 use crate::mapped::Shared;
 
 /// `struct flow`, bpf/forebay.h.
@@ -43,9 +45,75 @@ pub(super) const DELIVER: u8 = 4;
 pub(super) const TELL: u8 = 5;
 /// The daemon's own: given up, and not yet free.
 pub(super) const LEFT: u8 = 255;
-pub(super) const TAG_KEEP: u8 = 0;
-pub(super) const TAG_REMOVE: u8 = 1;
-pub(super) const TAG_SET: u8 = 2;
+const TAG_KEEP: u8 = 0;
+const TAG_REMOVE: u8 = 1;
+const TAG_SET: u8 = 2;
+
+impl Flow {
+    /// The key that is there.
+    pub(super) fn key(&self) -> FlowKey {
+        FlowKey(std::array::from_fn(|word| self.key[word].load(Relaxed)))
+    }
+
+    /// Puts a flow there; inside [`write`].
+    pub(super) fn store(&self, key: FlowKey, verdict: &FlowVerdict, note: FlowNote) {
+        self.key.iter().zip(key.0).for_each(|(word, value)| word.store(value, Relaxed));
+        let (action, port_id, ifindex) = match verdict.action {
+            FlowAction::Output { port_id, ifindex, to_peer, .. } => {
+                (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex)
+            }
+            FlowAction::Drop { port_id } => (DROP, port_id, 0),
+            FlowAction::Tell { port_id, .. } => (TELL, port_id, 0),
+            FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
+        };
+        let (tag, vid, mark) = match verdict.action {
+            FlowAction::Output { tag: FlowTag::Keep, mark, .. } => (TAG_KEEP, note.vid, mark),
+            FlowAction::Output { tag: FlowTag::Remove, mark, .. } => (TAG_REMOVE, note.vid, mark),
+            FlowAction::Output { tag: FlowTag::Set(vid), mark, .. } => (TAG_SET, vid, mark),
+            FlowAction::Drop { .. } => (TAG_KEEP, note.vid, note.reason.into()),
+            FlowAction::Tell { flow_mark, .. } => (TAG_KEEP, note.vid, flow_mark),
+            FlowAction::Deeper { classes } => (TAG_KEEP, classes, note.vid.into()),
+        };
+        self.decided.store(verdict.decided, Relaxed);
+        self.ifindex.store(ifindex, Relaxed);
+        self.says.output.store(port_id, Relaxed);
+        self.says.max_length.store(verdict.max_length, Relaxed);
+        self.says.source.store(verdict.source.0, Relaxed);
+        self.says.destination.store(verdict.destination.0, Relaxed);
+        self.says.mark.store(mark, Relaxed);
+        self.says.tag.store(tag, Relaxed);
+        self.says.vid.store(vid, Relaxed);
+        self.says.action.store(action, Relaxed);
+    }
+
+    /// What is decided there, and the note.
+    pub(super) fn load(&self) -> (FlowVerdict, FlowNote) {
+        let (port_id, ifindex) = (self.says.output.load(Relaxed), self.ifindex.load(Relaxed));
+        let (vid, mark) = (self.says.vid.load(Relaxed), self.says.mark.load(Relaxed));
+        let tag = match self.says.tag.load(Relaxed) {
+            TAG_REMOVE => FlowTag::Remove,
+            TAG_SET => FlowTag::Set(vid),
+            _ => FlowTag::Keep,
+        };
+        let (action, note) = match self.says.action.load(Relaxed) {
+            number @ (OUTPUT | DELIVER) => {
+                let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
+                (action, FlowNote { vid, reason: 0 })
+            }
+            TELL => (FlowAction::Tell { port_id, flow_mark: mark }, FlowNote { vid, reason: 0 }),
+            DEEPER => (FlowAction::Deeper { classes: vid }, FlowNote { vid: mark as u16, reason: 0 }),
+            _ => (FlowAction::Drop { port_id }, FlowNote { vid, reason: mark as u16 }),
+        };
+        let verdict = FlowVerdict {
+            action,
+            max_length: self.says.max_length.load(Relaxed),
+            source: StationSlot(self.says.source.load(Relaxed)),
+            destination: StationSlot(self.says.destination.load(Relaxed)),
+            decided: self.decided.load(Relaxed),
+        };
+        (verdict, note)
+    }
+}
 
 /// Changes a flow while nobody who reads it believes what it says.
 pub(super) fn write(flow: &Flow, change: impl FnOnce(&Flow)) {

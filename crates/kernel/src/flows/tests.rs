@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use forebay_flow::{Class, TagKinds};
 
 use super::*;
+use crate::StationSlot;
 
 fn table(max_flows: u32) -> FlowTable {
     FlowTable::detached(max_flows, 1).expect("memory")

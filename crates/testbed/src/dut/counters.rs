@@ -35,9 +35,9 @@ impl Reading {
     /// # Errors
     /// When that does not come about within five seconds: counters do not balance.
     pub fn settled(client: &Client) -> Result<Reading> {
-        let mut last = None;
+        let (api, mut last) = (client.api(), None);
         wait::until_some("the counters to balance and stand still", SETTLE_LIMIT, || {
-            let stats = client.stats().ok()?;
+            let stats: StatsShow = api.get("/v1/stats").ok()?;
             let reading = Reading::of(&stats);
             let stands_still = last.as_ref() == Some(&reading);
             last = Some(reading.clone());

@@ -1,10 +1,21 @@
 //! ping: exact counts.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
+use crate::command::{self, Background};
 use crate::host::Host;
-use crate::{LabError, Result, command};
+use crate::{LabError, Result};
+
+/// How long ping waits for replies after the last request.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where no reply is to come: a reply takes a millisecond.
+const LITTLE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long an interrupted ping takes for its summary.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// How to ping.
 #[derive(Debug, Clone)]
@@ -15,6 +26,7 @@ pub struct Ping {
     forbid_fragments: bool,
     pause: Option<Duration>,
     deadline: Option<Duration>,
+    patience: Duration,
 }
 
 /// What ping counted.
@@ -50,6 +62,7 @@ impl Ping {
             forbid_fragments: false,
             pause: None,
             deadline: None,
+            patience: PATIENCE,
         }
     }
 
@@ -82,6 +95,13 @@ impl Ping {
         self
     }
 
+    /// Waits half a second for replies instead of two: for requests that nobody is to answer.
+    #[must_use]
+    pub fn in_vain(mut self) -> Ping {
+        self.patience = LITTLE_PATIENCE;
+        self
+    }
+
     /// Forbids fragments, so that only a packet of this size passes.
     #[must_use]
     pub fn whole(mut self) -> Ping {
@@ -94,19 +114,33 @@ impl Ping {
     /// # Errors
     /// When ping's output is not understood, as when there is no route.
     pub fn from(&self, host: &Host) -> Result<PingReport> {
-        self.run(host, &["-q"]).map(|(report, _)| report)
+        self.run(host)
     }
 
-    /// Pings from this host, and says how many requests in a row had no reply at most.
+    /// Pings from this host, with pauses, for as long as `act` takes; says besides how many requests in a row had no reply
+    /// at most. The last request may count as lost, because nobody waits for its reply.
     ///
     /// # Errors
-    /// As [`Ping::from`].
-    pub fn outage_from(&self, host: &Host) -> Result<(PingReport, u32)> {
-        let (report, output) = self.run(host, &[])?;
-        Ok((report, longest_outage(&output, report.sent)))
+    /// As [`Ping::from`], and those of `act`.
+    pub fn during<T>(
+        &self,
+        host: &Host,
+        log: &Path,
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, PingReport, u32)> {
+        let pause = self.pause.unwrap_or(Duration::from_secs(1)).as_secs_f64().to_string();
+        let mut command = host.netns().command("ping");
+        command.args(["-n", "-i", &pause, "-s", &self.payload_bytes.to_string(), &self.target.to_string()]);
+        let mut ping = Background::start(command, log)?;
+        let acted = act()?;
+        ping.signal(Signal::SIGINT);
+        ping.wait(END_LIMIT)?;
+        let output = ping.output();
+        let report = parse(&output).ok_or_else(|| LabError::output("ping's summary", output.clone()))?;
+        Ok((acted, report, longest_outage(&output, report.sent)))
     }
 
-    fn run(&self, host: &Host, args: &[&str]) -> Result<(PingReport, String)> {
+    fn run(&self, host: &Host) -> Result<PingReport> {
         let mut command = match self.deadline {
             // Interrupted, ping sums up; its own deadline (-w) would have it go on until all replies are there.
             Some(deadline) => {
@@ -119,7 +153,8 @@ impl Ping {
         let count = self.count.to_string();
         // All at once, because ping waits for the last replies no longer than twice the longest time before or the
         // interval: with a short one it gives up on a busy machine.
-        command.args(["-n", "-W", "2", "-c", &count]).args(args);
+        let patience = self.patience.as_secs_f64().to_string();
+        command.args(["-n", "-W", &patience, "-c", &count, "-q"]);
         match self.pause {
             Some(pause) => command.args(["-i", &pause.as_secs_f64().to_string()]),
             None => command.args(["-i", "1", "-l", &count]),
@@ -132,10 +167,9 @@ impl Ping {
         let sending = self.pause.unwrap_or_default() * self.count;
         // A busy machine makes pauses longer.
         let finished = command::run(command, Duration::from_secs(20) + 4 * sending)?;
-        let report = parse(&finished.stdout).ok_or_else(|| {
+        parse(&finished.stdout).ok_or_else(|| {
             LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
-        })?;
-        Ok((report, finished.stdout))
+        })
     }
 }
 
