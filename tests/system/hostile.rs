@@ -31,10 +31,10 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_frame_longer_than_the_output_mtu_is_dropped_there_only", oversize);
     suite.on_forebay("stacks_of_vlan_tags_up_to_a_full_frame_pass_or_are_counted", vlan_stacks);
     suite.once("what_a_sender_writes_below_its_frames_is_not_believed", forged_mark);
-    suite.once("what_a_sender_writes_below_its_frames_does_not_follow_a_tcx_flow", || {
+    suite.heavy_once("what_a_sender_writes_below_its_frames_does_not_follow_a_tcx_flow", || {
         forged_below_a_flow(PortKind::VethTcx)
     });
-    suite.once("what_a_sender_writes_below_its_frames_does_not_follow_an_xdp_flow", || {
+    suite.heavy_once("what_a_sender_writes_below_its_frames_does_not_follow_an_xdp_flow", || {
         forged_below_a_flow(PortKind::VethXdp)
     });
     suite.on_forebay("ip_packets_that_lie_about_their_length_pass_as_frames", lying_lengths);
