@@ -67,6 +67,11 @@ mod tests {
         assert_eq!(Buckets::quantile(&[0; 4], 0.5), None);
     }
 
+    #[test]
+    fn a_longer_time_than_18_minutes_counts_as_18_minutes() {
+        assert_eq!(Buckets::longest(Buckets::of(u64::MAX)), (1 << 40) - 1);
+    }
+
     proptest! {
         #[test]
         fn a_time_lies_in_its_bucket_and_buckets_are_narrow(ns in prop_oneof![0..2000u64, 0..=LONGEST]) {
