@@ -8,6 +8,7 @@ PACKETS    ?= 20000000
 DEMO       ?=
 BENCH      ?=
 SOAK       ?=
+MUTANTS    ?=
 
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(abspath $(TARGET))/release
@@ -19,7 +20,7 @@ CARGO_BUILD := cargo build --release -p forebay -p forebay-lab
 export FOREBAY_BIN := $(RELEASE)/forebay
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench experiments soak simulate fuzz miri instructions deps bpf install clean
+.PHONY: help build demo test lint bench experiments soak simulate mutants fuzz miri instructions deps bpf install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +82,11 @@ simulate: ## Run whole workers in random order in virtual time, then plant bugs 
 	@scripts/deps.sh build
 	FOREBAY_SIMULATION_PACKETS=$(PACKETS) cargo test --release -p forebay-switch --test simulation -- --nocapture
 	scripts/planted.sh
+
+mutants: ## Change policy, flow, hints, wire and pool in every small way; a unit test must fail (MUTANTS=crates)
+	@scripts/toolchain.sh
+	@scripts/deps.sh build
+	scripts/mutants.sh $(MUTANTS)
 
 fuzz: ## Run every fuzz target for SECONDS=600 each (nightly toolchain)
 	@scripts/deps.sh build fuzz

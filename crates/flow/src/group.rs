@@ -171,6 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_without_ports_goes_from_a_bucket_whose_others_ask_for_ports() {
+        let mut bucket = Bucket::default();
+        let [plain, ported] = [Rank::new(0, 1), Rank::new(0, 2)];
+        let web = Match { dst_ports: Some(PortRange::single(80)), ..Match::default() };
+        bucket.insert(ported, &web);
+        bucket.insert(plain, &Match::default());
+        assert_eq!(bucket.find(Some((1, 80))), Some(plain));
+        bucket.remove(plain, &Match::default());
+        assert_eq!(bucket.find(Some((1, 80))), Some(ported));
+        bucket.remove(ported, &web);
+        assert!(bucket.is_empty());
+    }
+
+    #[test]
     fn rules_that_are_wide_in_one_port_and_narrow_in_the_other_are_tried_one_at_a_time() {
         let wide = |at| PortRange::new(at, u16::MAX - at).ok();
         for swap in [false, true] {

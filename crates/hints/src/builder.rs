@@ -55,7 +55,18 @@ impl Builder {
 
     /// An integer.
     pub fn int(&mut self, name: &str, bytes: u32, signed: bool) -> TypeId {
-        self.raw(name, 1 << 24, bytes, &[(u32::from(signed) << 24) | (bytes * 8)])
+        self.part_of_int(name, bytes, (u32::from(signed) << 24) | (bytes * 8))
+    }
+
+    /// An integer with any encoding, which has 8 bits each for its kind, its first bit and its width.
+    pub fn part_of_int(&mut self, name: &str, bytes: u32, encoding: u32) -> TypeId {
+        self.raw(name, 1 << 24, bytes, &[encoding])
+    }
+
+    /// An enum of this many values.
+    pub fn enumeration(&mut self, name: &str, bytes: u32, values: u32) -> TypeId {
+        let rest: Vec<u32> = (0..values).flat_map(|value| [0, value]).collect();
+        self.raw(name, (6 << 24) | values, bytes, &rest)
     }
 
     /// A pointer.

@@ -404,6 +404,67 @@ mod tests {
     }
 
     #[test]
+    fn a_member_may_be_an_enum_or_hide_behind_a_typedef_but_not_be_a_part_of_an_integer() {
+        let mut types = Builder::new();
+        let unsigned = types.int("unsigned", 4, false);
+        let typedef = types.typedef("__u32", unsigned);
+        let enumeration = types.enumeration("xdp_rss_hash_type", 4, 2);
+        let narrow = types.part_of_int("narrow", 4, 24);
+        let shifted = types.part_of_int("shifted", 4, (8 << 16) | 32);
+        let mut kept = |of| {
+            let id =
+                types.composite("s", false, 8, &[("rx_hash_type", of, 0, 0), ("layout_id", typedef, 32, 0)]);
+            Layout::of(&Btf::parse(&types.build()).unwrap(), id)
+                .map(|layout| layout.members()[0].type_name.clone())
+        };
+        assert_eq!(kept(typedef).unwrap(), "__u32");
+        assert_eq!(kept(enumeration).unwrap(), "xdp_rss_hash_type");
+        for part in [narrow, shifted] {
+            assert!(kept(part).unwrap_err().to_string().contains("is an integer"));
+        }
+    }
+
+    #[test]
+    fn members_may_stand_in_any_order() {
+        let members = [("rx_hash", 4, 4), ("flow_mark", 4, 0), ("rx_port", 4, 8), ("layout_id", 4, 12)];
+        let layout = layout("forebay_hints", 16, &members).unwrap();
+        assert_eq!([Hint::RxHash, Hint::FlowMark].map(|hint| layout.offset(hint)), [Some(4), Some(0)]);
+    }
+
+    #[test]
+    fn members_and_names_have_limits() {
+        let mut types = Builder::new();
+        let id = types.int("unsigned", 4, false);
+        let long = "n".repeat(129);
+        let long_type = types.int(&long, 4, false);
+        let mut checked = |name: &str, own: &[BuiltMember<'_>]| {
+            let members = [own, &[("layout_id", id, 32, 0)]].concat();
+            let id = types.composite(name, false, 8, &members);
+            Layout::of(&Btf::parse(&types.build()).unwrap(), id).map(|layout| layout.members().len())
+        };
+        assert_eq!(checked("s", &[("own", id, 0, 0); 255]), Ok(256));
+        assert_eq!(checked("s", &[("own", id, 0, 0); 256]), Err(ContractError::Members { members: 257 }));
+        let too_long = Err(ContractError::Name { bytes: 129 });
+        assert_eq!(checked(&long[..128], &[(&long[..128], id, 0, 0)]), Ok(2));
+        assert_eq!(checked("s", &[(&long, id, 0, 0)]), too_long);
+        assert_eq!(checked("s", &[("own", long_type, 0, 0)]), too_long);
+        assert_eq!(checked(&long, &[]), too_long);
+    }
+
+    #[test]
+    fn a_struct_is_found_by_its_name() {
+        let mut types = Builder::new();
+        let id = types.int("unsigned", 4, false);
+        types.composite("forebay_hints", false, 4, &[("layout_id", id, 0, 0)]);
+        types.composite("other", false, 8, &[("rx_hash", id, 0, 0), ("layout_id", id, 32, 0)]);
+        let btf = Btf::parse(&types.build()).unwrap();
+        let named = |name| Layout::named(&btf, name).map(|layout| (layout.name().to_owned(), layout.bytes()));
+        assert_eq!(named("forebay_hints"), Ok(("forebay_hints".to_owned(), 4)));
+        assert_eq!(named("other"), Ok(("other".to_owned(), 8)));
+        assert_eq!(named("unsigned"), Err(ContractError::Missing));
+    }
+
+    #[test]
     fn the_id_is_last_and_the_struct_fits_below_a_packet() {
         let id_at = |offset, bytes| layout("forebay_hints", bytes, &[("layout_id", 4, offset)]);
         assert!(id_at(0, 4).is_ok() && id_at(200, 204).is_ok());

@@ -11,6 +11,9 @@ pub const BELOW_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug)]
 struct Place(u8);
 
+/// The last four bytes.
+const ID: Place = Place(252);
+
 /// How to read one layout.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -74,8 +77,7 @@ impl Plan {
     /// Compiles a layout.
     pub fn compile(layout: &Layout) -> Plan {
         let front = BELOW_BYTES as u32 - layout.bytes();
-        let id = BELOW_BYTES as u32 - 4;
-        let place = |offset: Option<u32>| Place(offset.map_or(id, |offset| front + offset) as u8);
+        let place = |offset: Option<u32>| offset.map_or(ID, |offset| Place((front + offset) as u8));
         let held = Hint::ALL.into_iter().filter(|hint| layout.offset(*hint).is_some());
         let held = held.map(Hint::bit).sum();
         let always = if layout.present().is_some() { 0 } else { held };
@@ -106,7 +108,7 @@ impl Plan {
 /// The id that the bytes below a packet end with; packet path.
 #[inline]
 pub fn id_of(below: &[u8; BELOW_BYTES]) -> u32 {
-    u32::from_ne_bytes(Place(252).read(below))
+    u32::from_ne_bytes(ID.read(below))
 }
 
 impl Hints<'_> {
@@ -211,6 +213,13 @@ mod tests {
             hints.flow_mark().map(u64::from),
             hints.rx_port().map(u64::from),
         ]
+    }
+
+    #[test]
+    fn the_id_is_the_last_four_bytes() {
+        let mut below = [0xff; BELOW_BYTES];
+        below[252..].copy_from_slice(&0x0102_0304_u32.to_ne_bytes());
+        assert_eq!(id_of(&below), 0x0102_0304);
     }
 
     proptest! {

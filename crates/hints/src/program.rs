@@ -138,3 +138,6 @@ pub fn constant_offset(object: &[u8], name: &str) -> Option<usize> {
         .find(|symbol| symbol.name() == Ok(name))?;
     usize::try_from(symbol.address()).ok()
 }
+
+#[cfg(test)]
+mod tests;

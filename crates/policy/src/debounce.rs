@@ -60,6 +60,14 @@ mod tests {
     }
 
     #[test]
+    fn a_change_that_is_put_off_is_looked_at_later() {
+        let mut debounce = Debounce::new(10, 1);
+        assert!(!debounce.is_due(Nanos(0)), "nothing has changed");
+        debounce.put_off();
+        assert_eq!([0, 1].map(|now| debounce.is_due(Nanos(now))), [true, false]);
+    }
+
+    #[test]
     fn the_last_change_is_looked_at_once_and_then_nothing_waits() {
         let mut debounce = Debounce::new(10, 1);
         assert!(debounce.change(Nanos(0)) && !debounce.change(Nanos(1)));

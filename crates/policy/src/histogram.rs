@@ -4,7 +4,7 @@
 /// Buckets that a power of two is cut into, as a power of two.
 const SUB_BITS: u32 = 3;
 const SUB: u64 = 1 << SUB_BITS;
-/// Longer times, 17 minutes, count as this one.
+/// Times from here on, 18 minutes, count as this one.
 const LONGEST: u64 = (1 << 40) - 1;
 
 /// Which bucket a time belongs to, and which times a bucket holds.
@@ -19,21 +19,20 @@ impl Buckets {
     #[inline]
     pub const fn of(ns: u64) -> usize {
         let ns = if ns > LONGEST { LONGEST } else { ns };
-        if ns < 2 * SUB {
-            return ns as usize;
-        }
-        let shift = ns.ilog2() - SUB_BITS;
+        // The lowest bit changes no bucket; with it, 0 has a logarithm.
+        let shift = (ns | 1).ilog2().saturating_sub(SUB_BITS);
         (shift as u64 * SUB + (ns >> shift)) as usize
     }
 
     /// The longest time that `bucket` holds.
     pub const fn longest(bucket: usize) -> u64 {
-        let bucket = bucket as u64;
-        if bucket < 2 * SUB {
-            return bucket;
-        }
-        let shift = bucket / SUB - 1;
-        ((SUB + bucket % SUB + 1) << shift) - 1
+        Self::shortest(bucket as u64 + 1) - 1
+    }
+
+    /// The shortest time that `bucket` holds.
+    const fn shortest(bucket: u64) -> u64 {
+        let shift = (bucket / SUB).saturating_sub(1);
+        (bucket - shift * SUB) << shift
     }
 
     /// The longest time of the bucket in which the share `part` of all counted times ends. `None`: nothing was counted.
@@ -66,6 +65,11 @@ mod tests {
             assert!((exact..=exact * 1.125).contains(&found), "{part}: {found} for {exact}");
         }
         assert_eq!(Buckets::quantile(&[0; 4], 0.5), None);
+    }
+
+    #[test]
+    fn a_longer_time_than_18_minutes_counts_as_18_minutes() {
+        assert_eq!(Buckets::longest(Buckets::of(u64::MAX)), (1 << 40) - 1);
     }
 
     proptest! {

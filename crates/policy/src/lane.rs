@@ -169,6 +169,19 @@ mod tests {
     }
 
     #[test]
+    fn two_looks_with_time_between_them_are_enough() {
+        let mut choice = LaneChoice::default();
+        let mut looks = |ms: u64| choice.observe(ms * 1000, Nanos(ms * 1_000_000));
+        assert!((0..10).all(|ms| !looks(ms)), "a million frames a second, but only for 9 ms");
+        assert_eq!([10, 15, 20].map(looks), [false, false, true]);
+    }
+
+    #[test]
+    fn lanes_are_numbered_in_their_order() {
+        assert_eq!(Lane::ALL.map(Lane::index), [0, 1]);
+    }
+
+    #[test]
     fn what_could_not_be_done_is_tried_again_after_a_rest() {
         let mut port = Port::default();
         assert_eq!(port.sends(600_000, 3), [2]);

@@ -2,10 +2,8 @@
 //!
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
-//! for the kernel, how much of the flow table it may have.
-//! much of the pool it may hold, which way its packets take, how long its turn is, how many frames lie ready for the
-//! kernel, when what failed is tried again, how
-//! often what changes is looked at.
+//! for the kernel, how much of the flow table it may have, when what failed is tried again, how often what changes is
+//! looked at.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
 //! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the

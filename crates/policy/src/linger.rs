@@ -80,6 +80,8 @@ mod tests {
             linger.window(NOW)
         });
         assert_eq!(windows, [8_000, 16_000, 32_000, 32_000, 32_000]);
+        linger.waited(32_000);
+        assert_eq!(linger.window(NOW), 32_000, "the window was wide enough");
         linger.waited(50_000);
         assert_eq!(linger.window(NOW), 50_000);
         linger.waited(50_001);
@@ -91,6 +93,14 @@ mod tests {
         let mut linger = Linger::new(0);
         [0, 1, 1_000_000].into_iter().for_each(|nanos| linger.waited(nanos));
         assert_eq!(linger.window(NOW), 0);
+    }
+
+    #[test]
+    fn the_first_loss_of_the_processor_is_no_second_one_however_early_it_is() {
+        let mut linger = Linger::new(50_000);
+        linger.waited(10_000);
+        assert!(!linger.goes_on(GAP, Nanos(GAP)));
+        assert_eq!(linger.window(Nanos(GAP + PATIENCE[0])), FIRST);
     }
 
     #[test]

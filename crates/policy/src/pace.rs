@@ -69,6 +69,7 @@ mod tests {
         let mut pace = Pace::default();
         assert_eq!(pace.piece(60), Pace::TURN);
         pace.observe(SPARSE);
+        assert_eq!([511, 512].map(|bytes| pace.piece(bytes)), [Pace::PIECE, Pace::TURN]);
         for _ in 0..MEMORY {
             assert_eq!(pace.piece(60), Pace::PIECE);
             assert_eq!(pace.piece(1514), Pace::TURN, "large packets are merged where they arrive");

@@ -116,6 +116,24 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_at_rest_has_two_budgets_and_a_burst_is_over_after_a_quarter_of_a_second() {
+        assert_eq!((Refill::LOW, Refill::QUIET), (128, 250_000_000));
+    }
+
+    #[test]
+    fn a_ring_below_half_of_the_low_watermark_is_busy_unless_it_never_rests() {
+        for (rule, posted, busy) in [
+            (RefillRule::Adaptive, 64, false),
+            (RefillRule::Adaptive, 63, true),
+            (RefillRule::Static, 63, false),
+        ] {
+            let mut refill = Refill::new(rule, 128, 1024);
+            refill.observe(poll(5, posted), Nanos(0));
+            assert_eq!(refill.is_busy(), busy, "{rule:?}, {posted} posted");
+        }
+    }
+
+    #[test]
     fn adaptive_rests_at_the_low_watermark_and_fills_up_when_polling_is_busy() {
         let mut refill = Refill::new(RefillRule::Adaptive, 128, 1024);
         assert_eq!(refill.target(), 128);

@@ -161,6 +161,55 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_left_packets_is_old_for_64_turns() {
+        let order_after = |turns| {
+            let mut list = RunList::new(4);
+            list.served(1, 16, Standing::Over);
+            list.pop();
+            (0..turns).for_each(|_| list.served(3, 16, Standing::Empty));
+            [1, 2].into_iter().for_each(|source| list.wake(source));
+            order(&mut list, 9)
+        };
+        assert_eq!([63, 64].map(order_after), [[2, 1], [1, 2]]);
+    }
+
+    #[test]
+    fn a_source_that_wakes_during_its_own_turn_is_listed_once() {
+        for standing in [Standing::Interrupted, Standing::Over] {
+            let mut list = RunList::new(4);
+            list.wake(1);
+            list.served(1, 16, standing);
+            assert_eq!(order(&mut list, 9), [1], "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_with_new_or_old_sources_is_not_empty() {
+        let mut list = RunList::new(4);
+        assert!(list.is_empty());
+        list.wake(1);
+        assert!(!list.is_empty(), "a new one");
+        list.pop();
+        list.served(1, 16, Standing::Over);
+        assert!(!list.is_empty(), "an old one");
+    }
+
+    #[test]
+    fn only_a_new_source_with_few_packets_makes_the_worker_hurry() {
+        let hurried = |standing| {
+            let mut list = RunList::new(4);
+            list.wake(1);
+            list.pop();
+            list.served(1, 16, standing);
+            list.pop();
+            list.served(1, 1, Standing::Empty);
+            list.pace().is_hurried()
+        };
+        assert!(!hurried(Standing::Over), "the old one had a few packets left");
+        assert!(hurried(Standing::Empty), "a new one came with a few");
+    }
+
+    #[test]
     fn many_quiet_sources_do_not_starve_one_that_has_more() {
         let mut list = RunList::new(64);
         list.served(0, 64, Standing::Over);

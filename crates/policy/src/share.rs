@@ -149,6 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn takers_that_ask_no_more_give_up_their_parts_one_window_later() {
+        /// Tokens of a taker that asks a thousand times in the second, of 1000 that are all in parts.
+        fn taken(rate: &mut SharedRate, part: &mut Part, second: u64) -> usize {
+            let at = |ms| Nanos(second * WINDOW + ms * MS);
+            (0..1000).filter(|ms| rate.take(part, at(*ms), 1)).count()
+        }
+        let mut rate = SharedRate::new(1000, 0);
+        let mut parts = [Part::default(); 10];
+        assert!(parts.iter_mut().all(|part| rate.take(part, Nanos(0), 1)));
+        let with_ten = taken(&mut rate.clone(), &mut parts[0].clone(), 1);
+        let after_them = taken(&mut rate, &mut parts[0], 2);
+        assert!((50..=60).contains(&with_ten), "a tenth of 500, and a little ahead of time: {with_ten}");
+        assert!((500..=560).contains(&after_them), "all of 500, and a little ahead of time: {after_them}");
+    }
+
+    #[test]
     fn a_single_taker_may_have_all_of_it_and_a_packet_of_any_size() {
         let mut rate = SharedRate::new(2000, 100);
         let mut part = Part::default();

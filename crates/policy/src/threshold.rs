@@ -196,6 +196,10 @@ mod tests {
             assert_eq!(Th::new(th).unwrap().of(1024), of_1024, "{th}");
         }
         assert_eq!((Th::new(2), Th::new(17)), (None, None));
+        assert_eq!(
+            (3..=16).map(|th| Th::new(th).unwrap().get()).collect::<Vec<u8>>(),
+            (3..=16).collect::<Vec<_>>()
+        );
         assert_eq!((Th::new(8).unwrap().of(1001), Th::new(13).unwrap().of(1001)), (250, 8008));
     }
 
@@ -224,6 +228,29 @@ mod tests {
         assert_eq!(quiet.limit(seen), 3);
         assert!(quiet.admits(seen, 1));
         assert!(!quiet.admits(Occupancy { used: 3, pool_used: seen.pool_used + 3, ..seen }, 1));
+    }
+
+    #[test]
+    fn a_fixed_limit_may_not_use_the_headroom_beyond_a_first_burst() {
+        let rule = Admission { threshold: Threshold::Static(100), reserve: 0, depth: DEEP };
+        let limit = |pool_used| {
+            rule.limit(Occupancy { used: 0, pool_used, pool_size: 1000, headroom: 200, first_burst: 30 })
+        };
+        assert_eq!([799, 800, 980].map(limit), [100, 30, 20]);
+    }
+
+    #[test]
+    fn a_packet_is_let_in_whole_or_not_at_all() {
+        let taking = |limit, used, free, frames| {
+            let rule = Admission { threshold: Threshold::Static(limit), reserve: 0, depth: DEEP };
+            let (pool_used, pool_size) = (used, used + free);
+            rule.take(Occupancy { used, pool_used, pool_size, headroom: 0, first_burst: 0 }, frames)
+        };
+        assert_eq!(taking(20, 5, 10, 10), Taking::Taken, "the last frames of the pool");
+        assert_eq!(taking(20, 5, 10, 11), Taking::OverThreshold, "more than the pool has");
+        assert_eq!(taking(2, 1, 100, 10), Taking::OverThreshold, "the queue is not empty");
+        assert_eq!(taking(2, 0, 100, 10), Taking::Taken, "the queue is empty");
+        assert_eq!(taking(0, 0, 100, 1), Taking::OverThreshold, "the queue may hold nothing");
     }
 
     #[test]

@@ -90,6 +90,7 @@ mod tests {
             if turn.served(packets, u64::from(packets) * bytes_each, true) == Standing::Over {
                 return pieces;
             }
+            assert!(pieces.len() < Pace::TURN as usize, "a turn that does not end");
         }
     }
 
@@ -106,6 +107,14 @@ mod tests {
         assert_eq!(pieces(&mut turn, &Pace::default(), 1514), [64]);
         assert_eq!(pieces(&mut turn, &hurried(), 1514), [64]);
         assert_eq!(pieces(&mut turn, &hurried(), 9000), [11]);
+    }
+
+    #[test]
+    fn a_turn_goes_on_with_what_is_left_of_it() {
+        let mut turn = Turn::new(QUANTUM);
+        assert_eq!(turn.piece(&hurried()).packets, Pace::PIECE);
+        assert_eq!(turn.served(10, 600, true), Standing::Interrupted);
+        assert_eq!(turn.piece(&Pace::default()).packets, Pace::TURN - 10);
     }
 
     #[test]

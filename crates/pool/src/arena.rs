@@ -247,6 +247,66 @@ mod tests {
     }
 
     #[test]
+    fn an_offset_counts_from_the_start_of_its_frame() {
+        let (arena, mut frames) = small();
+        arena.bytes_mut(&mut frames[1], 300, 2).copy_from_slice(&[7, 8]);
+        let whole = arena.bytes(&frames[1], 0, 2048);
+        assert_eq!((&whole[300..302], whole.iter().filter(|byte| **byte != 0).count()), (&[7, 8][..], 2));
+    }
+
+    #[test]
+    fn an_arena_knows_its_size() {
+        let (arena, frames) = small();
+        assert_eq!((arena.frames(), frames.len(), arena.len_bytes()), (4, 4, 8192));
+        assert!(!arena.has_huge_pages(), "it is smaller than one");
+        assert_eq!([FrameSize::B2048, FrameSize::B4096].map(FrameSize::payload), [1792, 3840]);
+    }
+
+    /// Lines of /proc/self/smaps from the mapping on that holds `address`; none if nothing is mapped there.
+    fn mapping_of(address: usize) -> Vec<String> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("procfs");
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        let holds = |line: &&str| {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let range = range.and_then(|(start, end)| Some(number(start)?..number(end)?));
+            range.is_some_and(|range| range.contains(&address))
+        };
+        maps.lines().skip_while(|line| !holds(line)).map(str::to_owned).collect()
+    }
+
+    /// Where no huge pages are set aside, this says only that none are claimed.
+    #[test]
+    fn an_arena_says_whether_it_lies_in_huge_pages() {
+        let frames = NonZeroU32::new(1024).expect("not zero");
+        let (arena, _frames) = Arena::new(frames, FrameSize::B2048).expect("2 MiB of memory");
+        let mapping = mapping_of(arena.base().as_ptr().addr());
+        let size = mapping
+            .iter()
+            .find_map(|line| line.strip_prefix("KernelPageSize:"))
+            .expect("every mapping has it");
+        assert_eq!(arena.has_huge_pages(), size.trim() == "2048 kB");
+    }
+
+    #[test]
+    fn an_arena_that_is_dropped_gives_its_memory_back() {
+        let is_given_back = || {
+            let (arena, _frames) = small();
+            let address = arena.base().as_ptr().addr();
+            assert!(!mapping_of(address).is_empty());
+            drop(arena);
+            mapping_of(address).is_empty()
+        };
+        // Another thread may be given the same addresses at once, but not each time.
+        assert!((0..100).any(|_| is_given_back()));
+    }
+
+    #[test]
+    fn any_address_may_be_prefetched() {
+        let (arena, _frames) = small();
+        [0, 8191, u64::MAX].into_iter().for_each(|address| arena.prefetch(address, 64, u16::MAX));
+    }
+
+    #[test]
     fn an_address_anywhere_in_a_frame_names_it() {
         let (arena, mut frames) = small();
         let address = frames.remove(2).into_address(2048);

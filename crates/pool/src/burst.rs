@@ -142,7 +142,7 @@ mod tests {
         burst.push(segment(0, 100), true);
         burst.push(segment(1, 1792), false);
         burst.push(segment(2, 8), true);
-        assert_eq!(burst.len(), 2);
+        assert_eq!((burst.len(), burst.is_empty()), (2, false));
         assert_eq!((burst.packet(0).len(), burst.len_bytes(0)), (1, 100));
         assert_eq!((burst.packet(1).len(), burst.len_bytes(1)), (2, 1800));
         assert_eq!([0..2, 1..2, 1..1].map(|packets| burst.bytes_of(packets)), [1900, 1800, 0]);
@@ -151,6 +151,29 @@ mod tests {
         assert!(burst.is_empty());
         burst.push(segment(3, 5), true);
         assert_eq!((burst.len_bytes(0), burst.bytes_of(0..1)), (5, 5), "nothing is left of those before");
+    }
+
+    #[test]
+    fn a_burst_is_full_when_its_budget_is_used_up() {
+        let mut burst = Burst::new(2);
+        let full = [0, 1].map(|index| {
+            burst.push(segment(index, 60), true);
+            burst.is_full()
+        });
+        assert_eq!(full, [false, true]);
+    }
+
+    #[test]
+    fn what_is_changed_of_a_packet_is_changed_in_no_other() {
+        let mut burst = Burst::new(3);
+        for (index, last) in [(0, true), (1, false), (2, true), (3, true)] {
+            burst.push(segment(index, 60), last);
+        }
+        burst.packet_mut(1).iter_mut().for_each(|segment| segment.offset = 0);
+        let offsets: Vec<u16> = burst.segments.iter().map(|segment| segment.offset).collect();
+        assert_eq!(offsets, [256, 0, 0, 256]);
+        let frames: Vec<u32> = burst.frames().map(Frame::index).collect();
+        assert_eq!(frames, [0, 1, 2, 3]);
     }
 
     #[test]

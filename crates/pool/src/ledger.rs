@@ -62,7 +62,7 @@ mod tests {
         let mut ledger = Ledger::new(&arena);
         let lent: Vec<Frame> = [129, 64, 63, 0].map(|index| frames.swap_remove(index)).into();
         lent.iter().for_each(|frame| ledger.lend(frame));
-        let back = &lent[1];
+        let back = &lent[0];
         ledger.returned(back);
         let expected: Vec<u32> = {
             let mut left: Vec<u32> = lent.iter().filter(|frame| *frame != back).map(Frame::index).collect();

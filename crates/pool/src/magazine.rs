@@ -110,6 +110,36 @@ mod tests {
         assert_eq!(pool.free(), 500);
     }
 
+    #[test]
+    fn its_level_is_known_to_whoever_counts_free_frames() {
+        let (_arena, pool) = pool(500);
+        let mut magazine = Magazine::new(Arc::clone(&pool));
+        let level = magazine.level();
+        let all = |level: &AtomicU32| pool.free() + level.load(Ordering::Relaxed);
+        assert_eq!((all(&level), pool.total()), (500, 500));
+        let frame = magazine.take().expect("500 free");
+        assert_eq!(all(&level), 499);
+        magazine.put(frame);
+        assert_eq!(all(&level), 500);
+        drop(magazine);
+        assert_eq!(level.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn it_takes_64_frames_at_once_and_holds_128_at_most() {
+        let (_arena, pool) = pool(500);
+        let mut magazine = Magazine::new(Arc::clone(&pool));
+        magazine.take().into_iter().for_each(|frame| magazine.put(frame));
+        assert_eq!((magazine.frames.len(), pool.free()), (64, 500 - 64));
+        let held: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        let most = held.into_iter().map(|frame| {
+            magazine.put(frame);
+            magazine.frames.len()
+        });
+        assert_eq!((most.max(), Magazine::FRAMES), (Some(128), 128));
+        assert_eq!(pool.free() as usize + magazine.frames.len(), 500);
+    }
+
     proptest! {
         /// Two magazines take and put at random; after each step every frame is in exactly one place.
         #[test]

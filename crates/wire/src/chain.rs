@@ -99,16 +99,17 @@ fn read_across<T: FromBytes + IntoBytes, F: AsRef<[u8]>>(fragments: &[F], offset
     missing.is_empty().then_some(value)
 }
 
-/// The slices that hold `len` bytes from byte `offset` on, in order; they end early if the packet does.
+/// The slices that hold `len` bytes from byte `offset` on, one of each fragment, in order. Together they are shorter if
+/// the packet ends early.
 pub fn parts<F: AsRef<[u8]>>(fragments: &[F], offset: usize, len: usize) -> impl Iterator<Item = &[u8]> {
     let (mut skip, mut left) = (offset, len);
-    fragments.iter().filter_map(move |fragment| {
+    fragments.iter().map(move |fragment| {
         let bytes = fragment.as_ref();
         let start = skip.min(bytes.len());
         let end = start + left.min(bytes.len() - start);
         skip -= start;
         left -= end - start;
-        (start < end).then(|| &bytes[start..end])
+        &bytes[start..end]
     })
 }
 

@@ -83,3 +83,15 @@ impl ExtensionHeader {
         self.rest.get() & 0xfff9 != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extension_headers_count_their_length_each_in_its_own_way() {
+        let header = ExtensionHeader { next_header: 6, len_field: 3, rest: U16::new(0) };
+        let kinds = [extension::HOP_BY_HOP, extension::AUTHENTICATION, extension::FRAGMENT];
+        assert_eq!(kinds.map(|kind| header.byte_len(kind)), [32, 20, 8], "a fragment header has no length");
+    }
+}

@@ -320,6 +320,9 @@ mod tests {
         assert_eq!(network(ethertype::IPV6, &fragment).unwrap().unread, Unread::Ports);
         fragment[5] = 12;
         assert_eq!(network(ethertype::IPV6, &fragment).unwrap().ports, Some((9, 7)));
+        let mut whole = chain(1);
+        whole[5] = 10;
+        assert_eq!(network(ethertype::IPV6, &whole).unwrap().unread, Unread::Nothing, "it is no fragment");
     }
 
     /// So many headers of destination options, then UDP.

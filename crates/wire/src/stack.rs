@@ -121,6 +121,19 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_tags_are_sets_of_two_bits() {
+        let both = TagKinds::CUSTOMER.with(TagKinds::SERVICE);
+        let sets = [TagKinds::NONE, TagKinds::CUSTOMER, TagKinds::SERVICE, both];
+        assert_eq!(sets.map(TagKinds::bits), [0, 1, 2, 3]);
+        assert_eq!([0, 1, 2, 3].map(TagKinds::from_bits), sets);
+        assert_eq!(TagKinds::from_bits(0xfd), TagKinds::CUSTOMER, "other bits are cut off");
+        for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))) {
+            let [first, second] = [a, b].map(TagKinds::from_bits);
+            assert_eq!((first.with(second).bits(), first.among(second).bits()), (a | b, a & b));
+        }
+    }
+
+    #[test]
     fn a_tag_that_is_cut_off_hides_what_is_behind_it() {
         let (outer, bytes) = stack(&[0x88a8, 0x8100], ethertype::IPV4);
         for len in 0..bytes.len() {

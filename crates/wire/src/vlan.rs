@@ -100,6 +100,13 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_a_header_alone_takes_a_tag() {
+        let mut room = [vec![0; TAG_LEN], untagged()[..HEADER_LEN].to_vec()].concat();
+        assert!(push(&mut room, TAG) && pop(&mut room));
+        assert_eq!(room[TAG_LEN..], untagged()[..HEADER_LEN]);
+    }
+
+    #[test]
     fn a_runt_is_neither_tagged_nor_untagged() {
         let mut runt = [0x81; TAG_LEN + HEADER_LEN - 1];
         assert!(!push(&mut runt, TAG));

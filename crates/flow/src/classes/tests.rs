@@ -89,6 +89,19 @@ fn the_way_outwards_skips_networks_that_are_apart() {
 }
 
 #[test]
+fn classes_know_the_kinds_of_tags_that_rules_ask_for() {
+    let asking = |ethertypes: &[u16]| {
+        let rules =
+            ethertypes.iter().map(|ethertype| Match { ethertype: Some(*ethertype), ..Match::default() });
+        of(&rules.collect::<Vec<_>>()).tags()
+    };
+    let kinds =
+        [asking(&[]), asking(&[0x800]), asking(&[0x8100]), asking(&[0x88a8]), asking(&[0x8100, 0x88a8])];
+    let both = TagKinds::CUSTOMER.with(TagKinds::SERVICE);
+    assert_eq!(kinds, [TagKinds::NONE, TagKinds::NONE, TagKinds::CUSTOMER, TagKinds::SERVICE, both]);
+}
+
+#[test]
 fn source_and_destination_are_told_apart() {
     let rule = Match {
         ip_proto: Some(6),

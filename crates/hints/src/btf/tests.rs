@@ -45,6 +45,54 @@ fn typedefs_qualifiers_arrays_and_bit_fields_are_followed() {
 }
 
 #[test]
+fn types_are_counted_without_void() {
+    let mut types = Builder::new();
+    assert!(parse(&types).is_empty());
+    types.int("int", 4, true);
+    types.function("f");
+    let btf = parse(&types);
+    assert_eq!((btf.len(), btf.is_empty()), (3, false), "a function has a prototype");
+}
+
+#[test]
+fn only_structs_and_unions_with_a_name_are_listed() {
+    let mut types = Builder::new();
+    let int = types.int("int", 4, true);
+    types.composite("", false, 4, &[("a", int, 0, 0)]);
+    types.composite("s", false, 4, &[("a", int, 0, 0)]);
+    types.composite("u", true, 4, &[("a", int, 0, 0)]);
+    let btf = parse(&types);
+    assert_eq!(btf.composites().collect::<Vec<_>>(), [(TypeId(3), "s"), (TypeId(4), "u")]);
+}
+
+#[test]
+fn an_enum_that_is_the_last_type_ends_where_the_types_do() {
+    let mut types = Builder::new();
+    types.enumeration("e", 4, 3);
+    let bytes = types.build();
+    assert_eq!(Btf::parse(&bytes).unwrap().bytes(TypeId(1)), Ok(4));
+    // Lengths of the types, and from where the strings begin: one byte less.
+    let mut cut = bytes;
+    cut[12] -= 1;
+    cut[16] -= 1;
+    assert!(matches!(Btf::parse(&cut), Err(BtfError::Short { what: "a type", .. })));
+    cut[12] -= 23;
+    assert!(matches!(Btf::parse(&cut), Err(BtfError::Short { what: "a type", .. })));
+}
+
+#[test]
+fn a_struct_has_at_most_4096_members() {
+    let members = |count| {
+        let mut types = Builder::new();
+        let int = types.int("int", 4, true);
+        let id = types.composite("s", false, 4, &vec![("", int, 0, 0); count]);
+        parse(&types).fields(id).map(|fields| fields.len())
+    };
+    assert_eq!(members(4096), Ok(4096));
+    assert_eq!(members(4097), Err(BtfError::Large { id: 2, what: "members", limit: 4096 }));
+}
+
+#[test]
 fn what_contains_itself_is_refused() {
     let mut types = Builder::new();
     // Type 2 is the anonymous struct itself.
@@ -79,6 +127,11 @@ fn bytes_that_are_no_btf_are_named() {
     assert!(matches!(change(2, 9), BtfError::Version { found: 9 }));
     assert!(matches!(change(4, 8), BtfError::Short { what: "the header", .. }));
     assert!(matches!(change(12, 200), BtfError::Short { what: "the types", .. }));
+    let mut unknown = Builder::new();
+    unknown.int("int", 4, true);
+    let mut unknown = unknown.build();
+    unknown[31] = 20;
+    assert_eq!(Btf::parse(&unknown).unwrap_err(), BtfError::Kind { id: 1, kind: 20 });
     let swapped: Vec<u8> = [whole[1], whole[0]].into_iter().chain(whole[2..].iter().copied()).collect();
     assert_eq!(Btf::parse(&swapped).unwrap_err(), BtfError::ByteOrder);
 }
@@ -91,8 +144,11 @@ fn references_and_names_lead_somewhere() {
     let mut bytes = Builder::new();
     bytes.int("int", 4, true);
     let mut bytes = bytes.build();
-    bytes[24] = 200;
-    assert!(matches!(Btf::parse(&bytes), Err(BtfError::Name { id: 1, offset: 200, .. })));
+    for offset in [200, 5] {
+        bytes[24] = offset;
+        let error = BtfError::Name { id: 1, offset: offset.into(), bytes: 5 };
+        assert_eq!(Btf::parse(&bytes).unwrap_err(), error, "the strings are \0int\0");
+    }
 }
 
 proptest! {

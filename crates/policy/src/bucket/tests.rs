@@ -148,8 +148,9 @@ fn a_changed_rate_keeps_what_fits_and_invents_nothing() {
     assert!(bucket.take(Nanos(0), 20));
     bucket.set_rate(Nanos(0), 1, 1000);
     assert_eq!(bucket.available(Nanos(0)), 30);
-    bucket.set_rate(Nanos(0), 1, 10);
+    bucket.set_rate(Nanos(0), 2, 10);
     assert_eq!(bucket.available(Nanos(0)), 10);
+    assert_eq!((bucket.per_second(), bucket.burst()), (2, 10));
     bucket.set_rate(Nanos(0), 0, 0);
     bucket.set_rate(Nanos(0), RATE.per_second, RATE.burst);
     assert_eq!(bucket.available(Nanos(0)), 50);

@@ -53,6 +53,32 @@ fn a_loop_that_goes_one_way_is_cut_at_the_second_probe() {
 }
 
 #[test]
+fn a_probe_that_was_heard_three_intervals_ago_is_forgotten() {
+    let blocks = |ms| {
+        let (mut low, mut high) = (port(), port());
+        high.sends(1, VID, at(0), SECOND);
+        assert!(!low.hears(&high, heard(1, false), at(0), SECOND));
+        high.sends(2, VID, at(ms), SECOND);
+        low.hears(&high, heard(2, false), at(ms), SECOND)
+    };
+    assert_eq!([499, 500, 2999, 3000].map(blocks), [false, true, true, false]);
+}
+
+#[test]
+fn a_port_that_stops_is_not_forgiven_its_early_release() {
+    let (mut low, mut high) = pair();
+    for (nonce, now, seconds) in [(1, at(0), 3), (2, at(3000), 6), (3, at(9000), 12)] {
+        low.sends(nonce, VID, now, SECOND);
+        assert!(high.hears(&low, heard(nonce, true), now, SECOND));
+        let end = high.ends(SECOND).unwrap();
+        assert_eq!(end.since(now), seconds * Nanos::PER_SECOND);
+        assert!(high.release(end, SECOND));
+        high.stops();
+        high.starts(end);
+    }
+}
+
+#[test]
 fn what_is_guessed_late_or_in_another_vlan_is_no_loop() {
     let (low, high) = pair();
     let blocks = |heard, now| {
@@ -80,8 +106,10 @@ fn only_the_last_two_probes_count() {
 #[test]
 fn a_port_is_released_when_no_probe_came_for_three_intervals() {
     let (mut low, mut high) = pair();
+    assert_eq!(high.next(SECOND), Some(at(0)), "it is to be probed");
     assert!(high.hears(&low, heard(1, true), at(0), SECOND));
     assert_eq!(high.due(), None, "a blocked port is not probed");
+    assert_eq!(high.next(SECOND), Some(at(3000)), "it is to be released");
     low.sends(2, VID, at(1000), SECOND);
     assert!(!high.hears(&low, heard(2, true), at(1000), SECOND));
     assert!(!high.release(at(3999), SECOND), "the loop was there a moment ago");
@@ -145,6 +173,7 @@ fn probes_that_are_due_soon_may_leave_together_but_not_in_a_hurry() {
     let slack = at(100).0;
     assert!(!guard.is_due(at(900), 0) && guard.is_due(at(900), slack) && !guard.is_due(at(899), slack));
     assert!(guard.is_due(at(1000), 0));
+    assert!(!guard.is_due(at(99), at(1000).0) && guard.is_due(at(100), at(1000).0));
     guard.hurry(at(10));
     assert!(!guard.is_due(at(99), slack) && guard.is_due(at(100), 0));
 }

@@ -31,6 +31,17 @@ fn carries_come_back_in_at_every_length() {
 }
 
 #[test]
+fn every_carry_of_a_sum_comes_back_in_when_it_is_folded() {
+    for number in 0..3usize.pow(8) {
+        let acc =
+            u64::from_le_bytes(std::array::from_fn(|at| [0, 1, 0xff][number / 3usize.pow(at as u32) % 3]));
+        // Ones-complement numbers are the remainders of 65535, and only 0 itself is written as 0.
+        let expected = if acc == 0 { 0 } else { (acc - 1) % 0xffff + 1 };
+        assert_eq!(u64::from(fold(acc)), expected, "{acc:#x}");
+    }
+}
+
+#[test]
 fn a_carry_out_of_the_accumulator_is_not_lost() {
     let mut sum = Sum { acc: u64::MAX - 2, odd: false };
     let before = sum.folded();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Built, insert_tags, packets, simple};
+use crate::testing::{Built, Recipe, insert_tags, packets, simple};
 use proptest::prelude::*;
 
 fn found(bytes: &[u8]) -> Result<(Transport, usize, usize), NoSegment> {
@@ -105,6 +105,7 @@ fn a_pseudo_header_that_the_ip_header_does_not_tell_is_not_guessed() {
 #[test]
 fn harmless_options_are_stepped_over() {
     assert!(found(&with_options(&[148, 4, 0, 0])).is_ok(), "router alert");
+    assert!(found(&with_options(&[148, 2, 1, 1])).is_ok(), "an option of two bytes");
     assert!(found(&with_options(&[1, 1, 1, 0, 131, 7, 4, 0])).is_ok(), "what follows the end is no option");
     assert!(found(&with_options(&[1; 40])).is_ok(), "as much padding as fits");
     assert!(
@@ -119,6 +120,14 @@ fn broken_option_lists_leave_the_packet_alone() {
     assert_eq!(found(&with_options(&[148, 1, 0, 0])), Err(NotCovered), "shorter than itself");
     assert_eq!(found(&with_options(&[148, 9, 0, 0])), Err(NotCovered), "longer than the list");
     assert_eq!(found(&with_extension(60, vec![0, 0, 9, 9, 0, 0, 0, 0])), Err(NotCovered));
+}
+
+#[test]
+fn a_segment_may_be_its_header_alone() {
+    for (transport, bytes) in [(Transport::Tcp, 20), (Transport::Udp, 8), (Transport::Sctp, 12)] {
+        let recipe = Recipe { payload: Vec::new(), ..simple(transport, false).recipe };
+        assert_eq!(found(&recipe.build().bytes), Ok((transport, 34, bytes)));
+    }
 }
 
 #[test]

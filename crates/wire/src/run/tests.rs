@@ -148,6 +148,7 @@ proptest! {
         let (run, used) = join(&packets).expect("a TCP segment");
         prop_assert_eq!(used, packets.len());
         prop_assert_eq!(run.segments() as usize, used);
+        prop_assert_eq!((run.is_v6(), run.tcp_at()), (stream.is_v6, stream.offsets().1));
         prop_assert_eq!(run.wire_bytes() as usize, packets.iter().map(Vec::len).sum::<usize>());
         prop_assert_eq!(cut_again(&run, &packets), packets);
     }
@@ -183,25 +184,133 @@ proptest! {
     }
 }
 
+/// Three segments of 100 bytes.
+fn plain(is_v6: bool, tag: Option<u16>, options: usize) -> Stream {
+    Stream {
+        is_v6,
+        tag,
+        options,
+        id: 7,
+        sequence: u32::MAX - 150,
+        push: true,
+        segment: 100,
+        payload: vec![7; 300],
+    }
+}
+
+/// Streams of both families, with and without a tag.
+fn plain_streams() -> [Stream; 4] {
+    [(false, None), (false, Some(5)), (true, None), (true, Some(5))].map(|(is_v6, tag)| plain(is_v6, tag, 3))
+}
+
 #[test]
 fn the_joint_header_waits_for_its_checksum() {
-    let stream = Stream {
-        is_v6: false,
-        tag: None,
-        options: 3,
-        id: 7,
-        sequence: u32::MAX - 100,
-        push: true,
-        segment: 1448,
-        payload: vec![7; 4000],
+    for stream in plain_streams() {
+        let packets = stream.cut();
+        let (run, _) = join(&packets).expect("a TCP segment");
+        let mut joint = vec![0; MAX_HEADER_BYTES];
+        let bytes = run.write_header(&packets[0], packets.last().unwrap(), &mut joint);
+        joint.truncate(bytes);
+        joint.extend(&stream.payload);
+        assert_eq!(verify_l4(&[&joint]), Verdict::Unfinished, "{stream:?}");
+        let (ip, tcp) = stream.offsets();
+        let (field, behind) = if stream.is_v6 { (ip + 4, tcp) } else { (ip + 2, ip) };
+        assert_eq!(
+            usize::from(be16(&joint, field)),
+            joint.len() - behind,
+            "the length is the joint packet's"
+        );
+    }
+}
+
+/// What random changes seldom come to: each bit of the headers of the first two packets.
+#[test]
+fn a_packet_with_a_changed_bit_is_left_out_or_restored() {
+    for stream in plain_streams() {
+        let (ip, tcp) = stream.offsets();
+        for bit in 0..2 * 8 * stream.header().len() {
+            let mut packets = stream.cut();
+            let packet = &mut packets[bit % 2];
+            packet[bit / 16] ^= 1 << (bit / 2 % 8);
+            if !stream.is_v6 {
+                finish_ipv4(packet, ip, tcp);
+            }
+            finish(packet, ip, tcp, stream.is_v6);
+            if let Some((run, used)) = join(&packets) {
+                assert_eq!(cut_again(&run, &packets[..used]), &packets[..used], "bit {bit} of {stream:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_begins_with_a_whole_tcp_header_and_payload() {
+    let starts = |stream: &Stream, change: &dyn Fn(&mut Vec<u8>, usize, usize)| {
+        let mut packet = stream.cut().swap_remove(0);
+        let (ip, tcp) = stream.offsets();
+        change(&mut packet, ip, tcp);
+        if !stream.is_v6 {
+            finish_ipv4(&mut packet, ip, tcp);
+        }
+        Run::start(&packet, packet.len() as u32).is_some()
     };
-    let packets = stream.cut();
-    let (run, _) = join(&packets).expect("a TCP segment");
-    let mut joint = vec![0; MAX_HEADER_BYTES];
-    let bytes = run.write_header(&packets[0], packets.last().unwrap(), &mut joint);
-    joint.truncate(bytes);
-    joint.extend(&stream.payload);
-    assert_eq!(verify_l4(&[&joint]), Verdict::Unfinished);
+    for stream in plain_streams() {
+        assert!(starts(&stream, &|_, _, _| ()));
+        assert!(!starts(&stream, &|packet, _, tcp| packet[tcp + 12] = 0x40), "a TCP header of 16 bytes");
+        assert!(!starts(&stream, &|packet, _, tcp| packet[tcp + 13] |= 1), "FIN");
+        assert!(!starts(&stream, &|packet, _, tcp| packet[tcp + 12] |= 1), "a reserved bit");
+        assert!(!starts(&stream, &|packet, ip, _| packet[ip] = 0x55), "another version");
+        assert!(!starts(&stream, &|packet, _, _| packet.push(0)), "padding");
+        let proto = if stream.is_v6 { 6 } else { 9 };
+        assert!(!starts(&stream, &|packet, ip, _| packet[ip + proto] = 17), "UDP");
+        if !stream.is_v6 {
+            assert!(!starts(&stream, &|packet, ip, _| packet[ip + 6] = 0), "it may be fragmented");
+        }
+        let packet = &stream.cut()[0];
+        let (len, header) = (packet.len() as u32, stream.header().len());
+        assert!(Run::start(&packet[..header], len).is_some());
+        assert_eq!(Run::start(&packet[..header - 1], len), None, "options lie in the next fragment");
+    }
+    for is_v6 in [false, true] {
+        let empty = cut(&plain(is_v6, None, 0).header(), false, &[1], 1).swap_remove(0);
+        let len = empty.len() as u32 - 1;
+        let mut empty = empty[..len as usize].to_vec();
+        let (field, bytes) = if is_v6 { (14 + 4, 20) } else { (14 + 2, 40) };
+        put16(&mut empty, field, bytes);
+        if !is_v6 {
+            finish_ipv4(&mut empty, 14, 34);
+        }
+        assert_eq!(Run::start(&empty, len), None, "an acknowledgement");
+    }
+}
+
+#[test]
+fn a_joint_packet_has_at_most_65535_bytes_behind_its_link_header() {
+    for (is_v6, headers) in [(false, 40), (true, 60)] {
+        let joined = |payload| {
+            let stream =
+                Stream { segment: 1000, payload: vec![1; payload], push: false, ..plain(is_v6, None, 0) };
+            join(&stream.cut()).expect("a TCP segment").1
+        };
+        let most = 65_535 - headers;
+        assert_eq!([most, most + 1].map(joined), [66, 65]);
+    }
+}
+
+#[test]
+fn a_longer_segment_is_left_out() {
+    let stream = plain(false, None, 0);
+    let longer =
+        Stream { id: 10, sequence: stream.sequence.wrapping_add(300), segment: 101, ..stream.clone() };
+    let mut packets = Stream { push: false, ..stream }.cut();
+    packets.extend(longer.cut());
+    assert_eq!(join(&packets).expect("a TCP segment").1, 3);
+}
+
+#[test]
+fn the_longest_header_has_a_tag_and_all_options() {
+    let packets = plain(true, Some(5), 10).cut();
+    assert_eq!(join(&packets).expect("a TCP segment").0.header_bytes(), MAX_HEADER_BYTES);
 }
 
 #[test]

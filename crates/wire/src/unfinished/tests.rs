@@ -169,3 +169,9 @@ fn crc32c_gives_the_check_value_of_the_catalogue() {
     assert_eq!(slow_crc32c(b"123456789"), 0xe306_9283);
     assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
 }
+
+#[test]
+fn only_the_two_zeros_are_the_same_though_they_differ() {
+    assert!(is_same(5, 5) && is_same(0, 0xffff) && is_same(0xffff, 0));
+    assert!(!is_same(5, 0xffff) && !is_same(0xffff, 5) && !is_same(5, 0) && !is_same(0, 5));
+}
