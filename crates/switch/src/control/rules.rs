@@ -182,7 +182,7 @@ impl Control {
 
     /// Looks up the ports that a rule names, or says which is not there.
     fn resolve(&self, rule: &RuleAdd) -> Result<Resolved, String> {
-        let id = |name: &str| self.ports.by_name.get(name).copied().ok_or_else(|| name.to_owned());
+        let id = |name: &str| self.ports.named(name).ok_or_else(|| name.to_owned());
         let doing = match &rule.action {
             RuleAction::Drop => Doing::Drop,
             RuleAction::Normal => Doing::Normal,
