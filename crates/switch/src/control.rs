@@ -199,7 +199,7 @@ impl Control {
 
 impl Shown for Control {
     fn show(&mut self) {
-        if self.ports.is_changed() {
+        if self.ports.is_changed() || self.publication.is_changed() {
             self.publish();
         }
     }
