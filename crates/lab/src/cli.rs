@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, thousand, threshold,
+    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -50,6 +50,8 @@ enum Command {
     Changes(changes::Options),
     /// A hundred thousand flows: memory, rate, installing, expiry, first packets, and a flood of 5-tuples
     Flows(flows::Options),
+    /// How long requests wait while others about hundreds of ports run, in a daemon as a service
+    Waits(waits::Options),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -72,6 +74,7 @@ impl Cli {
             Command::Misdelivery(options) => experiment(|| misdelivery::run(&options)),
             Command::Changes(options) => experiment(|| changes::run(&options)),
             Command::Flows(options) => experiment(|| flows::run(&options)),
+            Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Clean => clean_up(),
         }
     }

@@ -4,7 +4,7 @@
 //! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, the
 //! `threshold` that keeps it from happening, and `hints` in layouts that change; of the fast path in the kernel, whether
 //! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
-//! `flows`.
+//! `flows`; of the control side, how long requests wait for others (`waits`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -24,6 +24,7 @@ mod setup;
 pub mod starvation;
 pub mod thousand;
 pub mod threshold;
+pub mod waits;
 
 pub use report::{Cell, Chart, OutputOptions, Report, Series, Shape, Table};
 pub use setup::{Policy, Refill, Setup};
