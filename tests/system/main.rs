@@ -18,6 +18,7 @@ mod harness;
 mod hints;
 mod hostile;
 mod loops;
+mod meanwhile;
 mod mixed;
 mod modes;
 mod mtu;
@@ -58,6 +59,7 @@ fn main() {
     netdev::register(&mut suite);
     waiting::register(&mut suite);
     scale::register(&mut suite);
+    meanwhile::register(&mut suite);
     watchdog::register(&mut suite);
     faults::register(&mut suite);
     suite.run();

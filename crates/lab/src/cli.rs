@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
     adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, takeover, thousand,
-    threshold,
+    threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -53,6 +53,8 @@ enum Command {
     Changes(changes::Options),
     /// Measure a hundred thousand flows: memory, rate, installing, expiry, first packets, and a flood of 5-tuples
     Flows(flows::Options),
+    /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
+    Waits(waits::Options),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -76,6 +78,7 @@ impl Cli {
             Command::Misdelivery(options) => experiment(|| misdelivery::run(&options)),
             Command::Changes(options) => experiment(|| changes::run(&options)),
             Command::Flows(options) => experiment(|| flows::run(&options)),
+            Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Clean => clean_up(),
         }
     }

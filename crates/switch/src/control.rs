@@ -1,5 +1,8 @@
-//! The control side: it owns ports and kernel objects and hands workers their snapshots. One lock guards it all; no
-//! worker ever takes it.
+//! The control side: it owns ports and kernel objects and hands workers their snapshots.
+//!
+//! One lock guards its state, and it is held for one step only; no worker ever takes it. What takes long is a [`Change`]:
+//! one at a time, in steps, with the lock free between them ([`changes`](crate::changes)). So methods of [`Control`] never
+//! wait for the kernel's grace periods, for workers, for files or for other threads; methods of [`Change`] may.
 
 mod attach;
 mod capture;
@@ -11,6 +14,7 @@ mod follow;
 mod handover;
 mod hints;
 mod housekeeper;
+mod kernel_error;
 mod lanes;
 mod loops;
 mod modes;
@@ -18,8 +22,12 @@ mod netdevs;
 mod occupancy;
 mod page_pools;
 mod plan;
+mod pool;
 mod port;
 mod port_book;
+mod port_probing;
+mod port_rxq;
+mod port_share;
 mod ports;
 mod resize;
 mod rings;
@@ -30,81 +38,60 @@ mod show;
 mod workers;
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::thread;
 
 use forebay_control::config::{Config, PoolConfig, Settings};
-use forebay_control::eswitch::{EswitchSet, Offload, SpoolMode};
-use forebay_control::occupancy::PoolOccupancy;
-use forebay_control::pool::PoolPolicy;
+use forebay_control::eswitch::Offload;
 use forebay_control::stats::WorkersShow;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_policy::{Nanos, Refill};
-use forebay_xsk::Statistics;
 
 use crate::SwitchError;
+use crate::changes::{self, Shown};
 use crate::fdb::Limits;
-use crate::flows::{FlowBook, FlowKeeper, FlowLimits};
+use crate::flows::FlowLimits;
 use crate::generation::Generation;
 use crate::publication::Publication;
 use crate::shared::Shared;
+use crate::supervise;
 
 pub(crate) use fdb::list_stations;
 pub(crate) use flow_list::settle_flows;
+pub(crate) use flows::Flows;
 pub(crate) use handover::{Left, read_saved};
+pub(crate) use hints::Drivers;
 pub(crate) use housekeeper::Housekeeper;
+pub(crate) use plan::log_missing;
+pub(crate) use ports::short_grace_periods;
 pub(crate) use workers::{WorkerHandle, hand_out};
 
 use follow::PutOff;
 use handover::Saver;
-use hints::LayoutBook;
+use hints::HintsSide;
 use loops::Loops;
-use port::{Port, Retired, Ring};
+use pool::PoolSide;
+use port::{Port, Retired};
 use port_book::PortBook;
+use port_rxq::RefillSettings;
 use rules::Rules;
-use rxq::{RefillSettings, Rxq};
 
-/// The kernel's flows: what is there, and the thread that sees to it.
-pub(crate) struct Flows {
-    pub(crate) book: Arc<Mutex<FlowBook>>,
-    /// `None` once the switch has stopped.
-    pub(crate) keeper: Option<FlowKeeper>,
-    /// Packets may skip the switch's end of a veth.
-    pub(crate) redirects_to_peers: bool,
-}
+/// A change of the control side under way.
+pub(crate) type Change<'a> = changes::Change<'a, Control>;
 
-/// Packet memory, and how ports share it.
-struct PoolSide {
-    /// `None` once the switch has stopped.
-    generation: Option<Generation>,
-    mode: SpoolMode,
-    policy: PoolPolicy,
-    /// How receive queues are made unless a port was told otherwise.
-    rxq: Rxq,
-    /// What fill rings of the collector follow.
-    collector_refill: RefillSettings,
-    /// In mode `basic`: one ring a worker for all ports' packets.
-    shared_rings: Vec<Ring>,
-    /// What the kernel had dropped at such rings that are no more.
-    past_shared_drops: Statistics,
-    /// The last snapshot.
-    occupancy: Option<PoolOccupancy>,
-}
+/// The control side, locked for one step.
+pub(crate) type Held<'a> = changes::Held<'a, Control>;
 
-/// Layouts of hints, and who may give programs that write them.
-struct HintsSide {
-    layouts: LayoutBook,
-    /// Clients may give programs to load.
-    allows_programs: bool,
-}
+/// The control side, and the queue of its changes.
+pub(crate) type Changes = changes::Changes<Control>;
 
-/// The control side, behind one lock: its owners (ports, pool, flows, rules, hints, loops), the kernel's objects and the
+/// The state of the control side: its owners (ports, pool, flows, rules, hints, loops), the kernel's objects and the
 /// workers' threads.
 pub(crate) struct Control {
     shared: Arc<Shared>,
-    datapath: Datapath,
+    datapath: Arc<Datapath>,
     /// Held for the collectors' far ends.
     netns: Arc<PrivateNetns>,
     workers: Vec<WorkerHandle>,
@@ -133,23 +120,14 @@ impl Control {
         shared: Arc<Shared>,
         netns: Arc<PrivateNetns>,
         generation: Generation,
-        datapath: Datapath,
+        datapath: Arc<Datapath>,
         workers: Vec<WorkerHandle>,
         flows: Flows,
     ) -> Result<Self, SwitchError> {
         let workers_count = workers.len();
         let publication = Publication::new(Arc::clone(&shared));
-        let pool = PoolSide {
-            generation: Some(generation),
-            mode: SpoolMode::Spp,
-            policy: config.pool.policy,
-            rxq: Rxq::new(&config.pool),
-            collector_refill: RefillSettings::new(&config.pool),
-            shared_rings: Vec::new(),
-            past_shared_drops: Statistics::default(),
-            occupancy: None,
-        };
-        let mut control = Self {
+        let pool = PoolSide::new(&config.pool, generation);
+        let control = Self {
             shared,
             netns,
             workers,
@@ -158,10 +136,7 @@ impl Control {
             pool,
             flows,
             rules: Rules::new(datapath.class_table()?),
-            hints: HintsSide {
-                layouts: LayoutBook::new(workers_count),
-                allows_programs: config.api.allow_programs,
-            },
+            hints: HintsSide::new(workers_count, config.api.allow_programs),
             loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
             put_off: PutOff::default(),
             retired: Retired::default(),
@@ -172,10 +147,6 @@ impl Control {
         };
         control.publish_layouts();
         control.apply_policy();
-        control.eswitch_set(EswitchSet {
-            spool_mode: Some(config.switch.spool_mode),
-            offload: Some(config.flows.offload),
-        })?;
         Ok(control)
     }
 
@@ -188,14 +159,27 @@ impl Control {
     }
 
     fn generation(&self) -> Result<&Generation, ApiError> {
-        self.pool
-            .generation
-            .as_ref()
-            .ok_or_else(|| ApiError::new(ErrorCode::ShuttingDown, "the switch is stopping"))
+        self.pool.generation()
+    }
+
+    /// Indexes of all ports' netdevs.
+    pub(crate) fn ifindexes(&self) -> Vec<u32> {
+        self.ports.ifindexes().collect()
+    }
+
+    /// Number of ports.
+    pub(crate) fn port_count(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// # Errors
+    /// The switch is stopping.
+    pub(crate) fn refuse_if_stopping(&self) -> Result<(), ApiError> {
+        self.generation().map(|_| ())
     }
 
     fn id_of(&self, name: &str) -> Result<PortId, ApiError> {
-        self.ports.by_name.get(name).copied().ok_or_else(|| {
+        self.ports.named(name).ok_or_else(|| {
             ApiError::new(ErrorCode::NoSuchPort, format!("there is no port `{name}`"))
                 .with_field("name")
                 .with_value(name)
@@ -212,6 +196,24 @@ impl Control {
         self.ports.get_mut(&id).expect("names lead to ports, and nobody removed this one")
     }
 
+    fn frame_bytes(&self) -> u32 {
+        self.pool.frame_bytes()
+    }
+}
+
+impl Shown for Control {
+    fn show(&mut self) {
+        if self.ports.is_changed() || self.publication.is_changed() {
+            self.publish();
+        }
+    }
+
+    fn broken() {
+        supervise::end(thread::current().name().unwrap_or("without a name"), "a change is half done");
+    }
+}
+
+impl Change<'_> {
     pub(crate) fn apply_settings(&mut self, settings: &Settings) -> Result<(), ApiError> {
         self.generation()?;
         let limits = Limits {
@@ -235,65 +237,26 @@ impl Control {
         Ok(())
     }
 
-    fn frame_bytes(&self) -> u32 {
-        self.pool.generation.as_ref().map_or(0, |generation| generation.stock.arena.frame_size().bytes())
-    }
-
     /// Detaches all ports, ends the workers, removes the collector. A second call does nothing.
     pub(crate) fn stop(&mut self) {
-        if self.left {
+        if self.left || self.pool.current().is_none() {
             return;
         }
-        let Some(generation) = self.pool.generation.take() else { return };
-        let _short = ports::short_grace_periods(self.ports.len());
         self.set_offload(Offload::Off);
-        self.flows.keeper = None;
+        let keeper = self.flows.take_keeper();
+        self.without_lock(|| drop(keeper));
         self.forget_saved();
-        for port in self.ports.all_beside() {
-            port.attachment = None;
-        }
-        self.workers.drain(..).for_each(WorkerHandle::stop);
-        // With the netdev gone all sockets are unbound at once; one by one each would wait for a grace period.
-        drop(generation);
-        self.pool.shared_rings.clear();
-        self.ports.clear();
+        let (generations, rings) = self.pool.close();
+        let workers = std::mem::take(&mut self.workers);
+        let mut ports = self.ports.clear();
         self.publish();
-    }
-}
-
-/// The control side while a request or the housekeeper has it. What was changed is published when it is given back.
-pub(crate) struct Held<'a>(MutexGuard<'a, Control>);
-
-/// Waits for the control side. A thread that panicked while it had it has ended the process.
-pub(crate) fn hold(control: &Mutex<Control>) -> Held<'_> {
-    Held(control.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-impl<'a> From<MutexGuard<'a, Control>> for Held<'a> {
-    fn from(guard: MutexGuard<'a, Control>) -> Self {
-        Held(guard)
-    }
-}
-
-impl Deref for Held<'_> {
-    type Target = Control;
-
-    fn deref(&self) -> &Control {
-        &self.0
-    }
-}
-
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Control {
-        &mut self.0
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        if self.ports.is_changed() {
-            self.publish();
-        }
+        self.without_lock(|| {
+            ports.iter_mut().for_each(|port| port.attachment = None);
+            workers.into_iter().for_each(WorkerHandle::stop);
+            // With the netdev gone all sockets are unbound at once; one by one each would wait for a grace period.
+            drop(generations);
+            drop((rings, ports));
+        });
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod attention;
 mod capture;
+mod changes;
 mod collector;
 mod control;
 mod counters;

@@ -5,6 +5,7 @@
 //! before is void when [`Publication::publish`] returns. Rules have a second step in front: while the kernel gets other
 //! classes it looks no flow up at all.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use forebay_kernel::Generations;
@@ -25,6 +26,8 @@ pub(crate) struct Publication {
     last_mark_before: u32,
     /// What an earlier process left is taken up: nothing has changed.
     is_adopting: bool,
+    /// Something was set since the last publication.
+    is_changed: Cell<bool>,
 }
 
 impl Publication {
@@ -38,6 +41,7 @@ impl Publication {
             rules: Arc::default(),
             last_mark_before: 0,
             is_adopting: false,
+            is_changed: Cell::new(false),
         }
     }
 
@@ -57,6 +61,12 @@ impl Publication {
         tracing::trace!("workers have a new snapshot");
         changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
         generations.set_switch(self.switch_generation);
+        self.is_changed.set(false);
+    }
+
+    /// Whether something was set that workers have not been shown.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed.get()
     }
 
     /// The rules in force.
@@ -67,6 +77,7 @@ impl Publication {
     /// Begins a change of rules: from here on the kernel looks no flow up, until [`Publication::set_rules`] and the next
     /// publication.
     pub(crate) fn suspend_flows(&mut self) {
+        self.is_changed.set(true);
         self.switch_generation += 2 - (self.switch_generation & 1);
         self.shared.generations.set_switch(self.switch_generation);
     }
@@ -74,6 +85,7 @@ impl Publication {
     /// Ends a change of rules; with the next publication. `last_mark` is the flow mark that was given last under the rules
     /// before. With `looks_up`, the kernel has the classes of these rules and looks flows up again.
     pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>, last_mark: u32, looks_up: bool) {
+        self.is_changed.set(true);
         self.rules = rules;
         self.last_mark_before = last_mark;
         self.switch_generation += u64::from(looks_up && !self.looks_up_flows());
@@ -81,6 +93,7 @@ impl Publication {
 
     /// Whether the kernel follows the flows that it can; with the next publication.
     pub(crate) fn set_carries_flows(&mut self, carries: bool) {
+        self.is_changed.set(true);
         self.carries_flows = carries;
     }
 
@@ -96,6 +109,7 @@ impl Publication {
 
     /// All flows are void with the next publication, after which the kernel looks flows up or does not.
     pub(crate) fn void_flows(&mut self, looks_up: bool) {
+        self.is_changed.set(true);
         self.switch_generation += if self.looks_up_flows() == looks_up { 2 } else { 1 };
     }
 

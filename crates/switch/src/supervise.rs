@@ -2,7 +2,8 @@
 //!
 //! A switch without a worker, its keeper or its housekeeper looks alive and is not: packets of some ports go nowhere, flows
 //! stay for ever, nobody follows netdevs. A process that ends is started again, and with `--handover` the kernel goes on
-//! following flows meanwhile. A thread that was told to end returns, which is no panic.
+//! following flows meanwhile. A thread that was told to end returns, which is no panic. A request that panics in the middle
+//! of a change ends the process too ([`changes`](crate::changes)); one that panics elsewhere is answered with an error.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,8 +19,6 @@ use crate::counters::Counter;
 pub(crate) struct Turns {
     pub(crate) flow_keeper: Counter,
     pub(crate) housekeeper: Counter,
-    /// Steps of a request that takes long, for which the housekeeper waits.
-    pub(crate) steps: Counter,
 }
 
 /// Starts a thread; a panic in it ends the process.
@@ -48,7 +47,7 @@ fn message_of(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Nothing is dropped: what is pinned stays for the next daemon, and the kernel takes back the rest.
-fn end(thread: &str, message: &str) {
+pub(crate) fn end(thread: &str, message: &str) {
     tracing::error!(thread, message, "a thread of the switch panicked; the process ends");
     ShortGracePeriods::put_back();
     std::process::abort()

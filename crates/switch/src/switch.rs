@@ -1,5 +1,6 @@
 //! The running switch: started, asked, stopped.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -17,13 +18,13 @@ use forebay_control::hints::{HintsSet, HintsShow};
 use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
 use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
-use forebay_control::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use forebay_control::port::{PortAdd, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow};
 use forebay_control::rule::{RuleAdd, RuleShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl, ThreadTurns};
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_kernel::{Datapath, DatapathOptions, LeftStations, Pins, StationMemory};
+use forebay_kernel::{Datapath, DatapathOptions, LeftStations, Pins, ShortGracePeriods, StationMemory};
 use forebay_policy::Nanos;
 use forebay_pool::FrameSize;
 use forebay_xsk::{Departures, Transmitter};
@@ -33,7 +34,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::SwitchError;
 use crate::attention::Attention;
 use crate::collector;
-use crate::control::{self, Control, Flows, Held, Housekeeper, Left, WorkerHandle, read_saved};
+use crate::control::{
+    self, Change, Changes, Control, Drivers, Flows, Held, Housekeeper, Left, WorkerHandle, read_saved,
+};
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flows::{FlowBook, FlowKeeper};
@@ -44,6 +47,10 @@ use crate::shared::Shared;
 use crate::supervise::Turns;
 use crate::topology::Topology;
 use crate::worker::{PROPOSALS, Proposals, RulingCache, Waker, Worker};
+
+/// Ports that one change adds or deletes. Each takes up to 14 ms where grace periods cannot be shortened, and other changes
+/// come between the pieces of a long request.
+const PORTS_A_CHANGE: usize = 32;
 
 /// Where a switch leaves what the next one takes up.
 #[derive(Clone, Debug)]
@@ -56,7 +63,7 @@ pub struct Handover {
 
 /// A switch with its workers, its collector and its ports. It stops when it is told to, or dropped.
 pub struct Switch {
-    control: Arc<Mutex<Control>>,
+    control: Arc<Changes>,
     shared: Arc<Shared>,
     book: Arc<Mutex<FlowBook>>,
     housekeeper: Mutex<Option<Housekeeper>>,
@@ -104,6 +111,7 @@ impl Switch {
             let pins = handover.as_ref().map(|handover| handover.pins.clone());
             move || Datapath::load(&options, pins.as_ref())
         })?;
+        let datapath = Arc::new(datapath);
         let refill = |high| control::refill(&config.pool, high);
         let (generation, supplied) = Generation::new(0, stock, pairs, &datapath, queues, refill)?;
         left.stations = handover.as_ref().and_then(|handover| left_stations(&handover.pins));
@@ -120,35 +128,59 @@ impl Switch {
         let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), proposals, Arc::clone(&bell))?;
         let proposals = producers.into_iter().map(|ring| Proposals::new(ring, Arc::clone(&bell)));
         let workers = start_workers(config, &shared, &datapath, supplied, proposals)?;
-        let flows = Flows { book, keeper: Some(keeper), redirects_to_peers: config.flows.redirect_peer };
-        let (kept, kept_book) = (Arc::clone(&shared), Arc::clone(&flows.book));
+        let flows = Flows::new(book, keeper, config.flows.redirect_peer);
+        let (kept, kept_book) = (Arc::clone(&shared), flows.shared_book());
         let wakers = workers.iter().map(WorkerHandle::waker).collect();
-        let mut control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
+        let control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
+        let control = Arc::new(Changes::new(control));
+        let mut change = control.begin();
+        change.eswitch_set(EswitchSet {
+            spool_mode: Some(config.switch.spool_mode),
+            offload: Some(config.flows.offload),
+        })?;
+        let left_ports = left.saved.as_ref().map_or(0, |saved| saved.ports.len());
+        let _short = control::short_grace_periods(left_ports);
         if let Some(Handover { saved_in, .. }) = handover {
-            control.take_over(saved_in, left);
+            change.take_over(saved_in, left);
         }
-        let control = Arc::new(Mutex::new(control));
+        drop(change);
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
         let (housekeeper, is_stopping) = (Mutex::new(Some(housekeeper)), AtomicBool::new(false));
         Ok(Self { control, shared: kept, book: kept_book, housekeeper, wakers, is_stopping })
     }
 
-    /// Has something changed that the next daemon must know. When this returns, it is written; other requests do not wait
-    /// for that.
-    fn and_save<T>(&self, change: impl FnOnce(&mut Control) -> T) -> T {
+    /// Has something changed, in one step, that the next daemon must know. When this returns, it is written; other requests
+    /// do not wait for that.
+    fn and_save<T>(&self, step: impl FnOnce(&mut Control) -> T) -> T {
         let mut control = self.control();
-        let changed = change(&mut control);
+        let done = step(&mut control);
         let ticket = control.save();
         drop(control);
         ticket.wait();
-        changed
+        done
+    }
+
+    /// As [`Switch::and_save`], for what takes several steps, or must not come between the steps of another change.
+    fn change_and_save<T>(&self, change: impl FnOnce(&mut Change<'_>) -> T) -> T {
+        let mut changing = self.control.begin();
+        let done = change(&mut changing);
+        let ticket = changing.save();
+        drop(changing);
+        ticket.wait();
+        done
     }
 
     /// The control side once nothing is under way, or after some milliseconds. The wait is without the lock.
     fn settled(&self) -> Held<'_> {
         self.settle_flows();
         let pause = || std::thread::sleep(settled::PAUSE);
-        Held::from(settled::lock_settled(&self.control, Control::is_settled, pause))
+        Held::from(settled::lock_settled(self.control.lock(), Control::is_settled, pause))
+    }
+
+    /// For what is about all ports.
+    fn short_grace_periods(&self) -> Option<ShortGracePeriods> {
+        let ports = self.control().port_count();
+        control::short_grace_periods(ports)
     }
 
     fn settle_flows(&self) {
@@ -156,7 +188,7 @@ impl Switch {
     }
 
     fn control(&self) -> Held<'_> {
-        control::hold(&self.control)
+        self.control.hold()
     }
 }
 
@@ -245,11 +277,39 @@ fn open_transmitter(datapath: &Datapath, worker: u32) -> Result<Transmitter, Swi
 
 impl SwitchControl for Switch {
     fn port_add(&self, request: PortAdd) -> PortAddReply {
-        self.and_save(|control| control.port_add(request))
+        let _short = control::short_grace_periods(request.ports.len());
+        let mut reply = PortAddReply::default();
+        let mut left = request.ports.into_iter().peekable();
+        while left.peek().is_some() {
+            let ports = left.by_ref().take(PORTS_A_CHANGE).collect();
+            let piece = PortAdd { ports, wait: request.wait };
+            let PortAddReply { added, refused } = self.change_and_save(|change| change.port_add(piece));
+            reply.added.extend(added);
+            reply.refused.extend(refused);
+        }
+        control::log_missing(&reply.added);
+        reply
     }
 
     fn port_del(&self, names: &[String]) -> Result<PortDelReply, ApiError> {
-        self.and_save(|control| control.port_del(names))
+        let _short = control::short_grace_periods(names.len());
+        let mut reply = PortDelReply::default();
+        let mut seen = HashSet::new();
+        let names: Vec<String> = names.iter().filter(|name| seen.insert(*name)).cloned().collect();
+        for (number, piece) in names.chunks(PORTS_A_CHANGE).enumerate() {
+            match self.change_and_save(|change| change.port_del(piece)) {
+                Ok(PortDelReply { deleted, refused }) => {
+                    reply.deleted.extend(deleted);
+                    reply.refused.extend(refused);
+                }
+                Err(error) if number == 0 => return Err(error),
+                Err(error) => {
+                    let refuse = |name: &String| PortDelRefused { name: name.clone(), error: error.clone() };
+                    reply.refused.extend(piece.iter().map(refuse));
+                }
+            }
+        }
+        Ok(reply)
     }
 
     fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
@@ -306,7 +366,9 @@ impl SwitchControl for Switch {
     }
 
     fn flow_flush(&self) -> Result<FlowFlushReply, ApiError> {
-        self.control().flow_flush()
+        self.control().refuse_if_stopping()?;
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner).flush();
+        Ok(FlowFlushReply { flushed: book })
     }
 
     fn stats(&self) -> StatsShow {
@@ -330,11 +392,12 @@ impl SwitchControl for Switch {
     }
 
     fn pool_set(&self, change: PoolSet) -> Result<PoolShow, ApiError> {
-        self.control().pool_set(change)
+        let _short = self.short_grace_periods();
+        self.control.begin().pool_set(change)
     }
 
     fn pool_port_set(&self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
-        self.and_save(|control| control.pool_port_set(name, change))
+        self.change_and_save(|control| control.pool_port_set(name, change))
     }
 
     fn rxq(&self) -> RxqShow {
@@ -342,19 +405,20 @@ impl SwitchControl for Switch {
     }
 
     fn rxq_set(&self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
-        self.and_save(|control| control.rxq_set(name, change))
+        self.change_and_save(|control| control.rxq_set(name, change))
     }
 
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
-        self.control().rxq_set_collector(change)
+        self.control.begin().rxq_set_collector(change)
     }
 
     fn hints(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {
-        self.control().hints_show(port)
+        let drivers = Drivers::of(&self.control().ifindexes());
+        self.control().hints_show(port, &drivers)
     }
 
     fn hints_set(&self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError> {
-        self.and_save(|control| control.hints_set(name, change))
+        self.change_and_save(|control| control.hints_set(name, change))
     }
 
     fn capture(&self, name: &str, select: CaptureSelect) -> Result<Box<dyn Capture>, ApiError> {
@@ -382,15 +446,18 @@ impl SwitchControl for Switch {
     }
 
     fn eswitch_set(&self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
-        self.control().eswitch_set(change)
+        let _short = self.short_grace_periods();
+        self.control.begin().eswitch_set(change)
     }
 
     fn apply_settings(&self, settings: Settings) -> Result<(), ApiError> {
-        self.control().apply_settings(&settings)
+        self.control.begin().apply_settings(&settings)
     }
 
     fn leave(&self) {
-        let ticket = self.control().leave();
+        let mut change = self.control.begin();
+        let ticket = change.leave();
+        drop(change);
         ticket.wait();
     }
 
@@ -402,9 +469,7 @@ impl SwitchControl for Switch {
         let cells = self.shared.workers.iter().enumerate();
         let workers = cells.map(|(index, cell)| (format!("worker-{index}"), cell.iterations.get()));
         let turns = &self.shared.turns;
-        // While a request takes long, the housekeeper waits for it.
-        let housekeeper = turns.housekeeper.get().wrapping_add(turns.steps.get());
-        let others = [("flow-keeper", turns.flow_keeper.get()), ("housekeeper", housekeeper)];
+        let others = [("flow-keeper", turns.flow_keeper.get()), ("housekeeper", turns.housekeeper.get())];
         let others = others.map(|(thread, turns)| (thread.to_owned(), turns));
         workers.chain(others).map(|(thread, turns)| ThreadTurns { thread, turns }).collect()
     }
@@ -413,7 +478,8 @@ impl SwitchControl for Switch {
         self.is_stopping.store(true, Ordering::Relaxed);
         let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(housekeeper);
-        self.control().stop();
+        let _short = self.short_grace_periods();
+        self.control.begin().stop();
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Each is a command of the lab with a report of its own: `thousand` ports on one pool, `memory` of a port over depths
 //! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, the
-//! `threshold` that keeps it from happening, `hints` in layouts that change, and a `takeover` of a switch that is full;
-//! of the fast path in the kernel, whether anything arrives where it must not (`misdelivery`), whether it obeys every
-//! change (`changes`), and a hundred thousand `flows`.
+//! `threshold` that keeps it from happening, and `hints` in layouts that change; of the fast path in the kernel, whether
+//! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
+//! `flows`; of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -25,6 +25,7 @@ pub mod starvation;
 pub mod takeover;
 pub mod thousand;
 pub mod threshold;
+pub mod waits;
 
 pub use report::{Cell, Chart, OutputOptions, Report, Series, Shape, Table};
 pub use setup::{Policy, Refill, Setup};

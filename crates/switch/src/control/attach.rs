@@ -1,16 +1,19 @@
 //! Which program a netdev gets, and whether it can be a port at all.
 
-use std::io;
+use std::sync::Arc;
 
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::port::{Attach, AttachKind, PortSpec};
-use forebay_control::{ApiError, ErrorCode};
+use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl};
-use forebay_kernel::{Datapath, DatapathError, NetdevLink, program_name};
+use forebay_kernel::{Datapath, NetdevLink, program_name};
 
-use super::hints;
+use super::flows::{peer_of, takes_frames};
+use super::hints::{self, Hints};
+use super::kernel_error::refused;
 use super::port::Port;
+use super::{Change, Control};
 
 /// What was found out about a netdev that is to become a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,30 +62,69 @@ pub(super) fn fit_nothing(spec: &PortSpec) -> Fitting {
     Fitting { kind, completes_checksums: is_xdp }
 }
 
-/// Attaches the program that `port` is to have.
-pub(super) fn attach(datapath: &Datapath, netdev: &Link, port: &Port) -> Result<NetdevLink, ApiError> {
-    hints::tell_collector(datapath, port)?;
-    let attached = match port.kind {
-        AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex, port.id.0),
-        AttachKind::Xdp => {
-            let program = hints::xdp_program(datapath, netdev.ifindex, port.hints.hints())?;
-            datapath.attach_xdp(netdev.ifindex, port.id.0, &program)
-        }
-    };
-    attached.map_err(|error| refused(&error).with_value(&netdev.name))
+/// A port's program that is to be attached. The kernel waits for a grace period meanwhile, so this is done without the
+/// control lock, and has all that it takes.
+pub(super) struct Attaching {
+    datapath: Arc<Datapath>,
+    id: PortId,
+    kind: AttachKind,
+    hints: Hints,
+    netdev: Link,
+    redirects_to_peers: bool,
 }
 
-/// A refusal of the kernel's, as the API tells it.
-pub(super) fn refused(error: &DatapathError) -> ApiError {
-    let code = match error {
-        DatapathError::Netdev { source, .. } | DatapathError::System { source, .. }
-            if source.kind() == io::ErrorKind::PermissionDenied =>
-        {
-            ErrorCode::MissingCapability
+/// What came of it.
+pub(super) struct Attached {
+    pub(super) id: PortId,
+    pub(super) netdev: Link,
+    pub(super) link: Result<NetdevLink, ApiError>,
+    /// The netdev takes frames of XDP programs.
+    pub(super) takes_frames: bool,
+    /// The station at its other end.
+    pub(super) peer: Option<u64>,
+}
+
+impl Attaching {
+    /// As the port is to be attached to `netdev`.
+    pub(super) fn new(control: &Control, port: &Port, netdev: Link) -> Self {
+        Self {
+            datapath: Arc::clone(&control.datapath),
+            id: port.id,
+            kind: port.kind,
+            hints: port.hints.hints().clone(),
+            netdev,
+            redirects_to_peers: control.flows.redirects_to_peers(),
         }
-        _ => ErrorCode::KernelRefused,
-    };
-    ApiError::new(code, error.to_string()).with_remedy("see `forebay doctor`")
+    }
+
+    /// Attaches the program.
+    pub(super) fn link(&self) -> Result<NetdevLink, ApiError> {
+        let Self { datapath, id, kind, hints, netdev, .. } = self;
+        hints::tell_collector(datapath, *id, *kind, hints)?;
+        let attached = match kind {
+            AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex, id.0),
+            AttachKind::Xdp => {
+                let program = hints::xdp_program(datapath, netdev.ifindex, hints)?;
+                datapath.attach_xdp(netdev.ifindex, id.0, &program)
+            }
+        };
+        attached.map_err(|error| refused(&error).with_value(&netdev.name))
+    }
+
+    /// Attaches the program, and looks where the netdev leads.
+    fn carry_out(self) -> Attached {
+        let link = self.link();
+        let takes_frames = link.is_ok() && takes_frames(self.netdev.ifindex);
+        let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && link.is_ok());
+        Attached { id: self.id, netdev: self.netdev, link, takes_frames, peer }
+    }
+}
+
+impl Change<'_> {
+    /// Attaches all of them while the lock is free.
+    pub(super) fn attach_all(&mut self, attaching: Vec<Attaching>) -> Vec<Attached> {
+        self.without_lock(|| attaching.into_iter().map(Attaching::carry_out).collect())
+    }
 }
 
 fn refuse_unfit(netdev: &Link) -> Result<(), ApiError> {

@@ -15,7 +15,7 @@ use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
 
 use super::port::Ring;
 use super::rings::{Opened, Service, no_socket};
-use super::{Control, hints, share};
+use super::{Change, hints, share};
 use crate::generation::Stock;
 use crate::worker::{Feed, SuppliedBy};
 
@@ -26,27 +26,31 @@ struct Bound {
     ring: RxRing,
 }
 
-impl Control {
+impl Change<'_> {
     /// Binds a port to the receive queues of `netdev` and has them served.
     pub(super) fn open_directly(&mut self, id: PortId, netdev: &Link) -> Result<Vec<Ring>, ApiError> {
         refuse_if_down(netdev)?;
-        let queues = self.queues_of(netdev)?;
+        let workers = self.workers.len() as u32;
+        let queues = self.without_lock(|| queues_of(netdev, workers))?;
         let rxq = self.ports[&id].rxq;
         let depth = rxq.depth;
-        let own_memory = self.pool.mode == SpoolMode::None;
-        let stock =
-            if own_memory { self.own_stock(depth, queues)? } else { self.generation()?.stock.clone() };
+        let own_memory = self.pool.mode() == SpoolMode::None;
+        let pool = self.generation()?.stock.clone();
         let first = if own_memory {
             None
         } else {
             self.generation()?.intake(Lane::Calm).collector.queues.first().cloned()
         };
-        let bound = bind(netdev.ifindex, depth, queues, &stock, first).map_err(|error| no_socket(&error))?;
+        let (stock, bound, is_marked) = self.without_lock(|| {
+            let stock = if own_memory { own_stock(depth, queues, &pool)? } else { pool };
+            let bound = bind(netdev.ifindex, depth, queues, &stock, first);
+            let is_marked = hints::leaves_room_below(netdev.ifindex);
+            Ok::<_, ApiError>((stock, bound.map_err(|error| no_socket(&error))?, is_marked))
+        })?;
         let rule = match own_memory {
             true => share::own_memory_rule(depth),
             false => self.ports[&id].share.rule(depth),
         };
-        let is_marked = hints::leaves_room_below(netdev.ifindex);
         let mut rings = Vec::new();
         for (worker, Bound { queue, mut fill, ring }) in bound.into_iter().enumerate() {
             if !own_memory {
@@ -63,30 +67,29 @@ impl Control {
         port.stock = own_memory.then_some(stock);
         Ok(rings)
     }
+}
 
-    /// The netdev's receive queues. Each needs a worker, or its packets would go nowhere.
-    fn queues_of(&self, netdev: &Link) -> Result<u32, ApiError> {
-        let workers = self.workers.len() as u32;
-        let queues = netdev_genl::rx_queues(netdev.ifindex)
-            .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?;
-        if queues <= workers {
-            return Ok(queues);
-        }
-        let name = &netdev.name;
-        let message = format!("`{name}` has more receive queues than there are workers");
-        Err(ApiError::new(ErrorCode::NotSupported, message)
-            .with_field("netdev")
-            .with_value(format!("{queues} queues"))
-            .with_limit(format!("{workers}, one for each worker"))
-            .with_remedy(format!("ethtool -L {name} rx {workers}, or more switch.workers and a restart")))
+/// The netdev's receive queues. Each needs a worker, or its packets would go nowhere.
+fn queues_of(netdev: &Link, workers: u32) -> Result<u32, ApiError> {
+    let queues = netdev_genl::rx_queues(netdev.ifindex)
+        .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?;
+    if queues <= workers {
+        return Ok(queues);
     }
+    let name = &netdev.name;
+    let message = format!("`{name}` has more receive queues than there are workers");
+    Err(ApiError::new(ErrorCode::NotSupported, message)
+        .with_field("netdev")
+        .with_value(format!("{queues} queues"))
+        .with_limit(format!("{workers}, one for each worker"))
+        .with_remedy(format!("ethtool -L {name} rx {workers}, or more switch.workers and a restart")))
+}
 
-    fn own_stock(&self, depth: u32, queues: u32) -> Result<Stock, ApiError> {
-        let frames = NonZeroU32::new(depth * queues).expect("a netdev that can be bound to has queues");
-        let frame_size = self.generation()?.stock.arena.frame_size();
-        Stock::new(frames, frame_size)
-            .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))
-    }
+/// Memory of a port's own, with frames as those of `pool`.
+fn own_stock(depth: u32, queues: u32, pool: &Stock) -> Result<Stock, ApiError> {
+    let frames = NonZeroU32::new(depth * queues).expect("a netdev that can be bound to has queues");
+    Stock::new(frames, pool.arena.frame_size())
+        .map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))
 }
 
 /// Binds the netdev's receive queues.

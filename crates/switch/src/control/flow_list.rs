@@ -32,13 +32,13 @@ pub(crate) struct FlowLister {
 
 /// Counts for ports what flows have carried since the last time, a piece of the flows at a time.
 pub(crate) fn settle_flows(book: &Mutex<FlowBook>, now: Nanos) {
-    let numbers = lock(book).numbers();
-    numbers.chunks(PIECE).for_each(|piece| lock(book).settle_some(piece, now));
+    let numbers = lock_book(book).numbers();
+    numbers.chunks(PIECE).for_each(|piece| lock_book(book).settle_some(piece, now));
 }
 
 impl Control {
     pub(crate) fn flow_lister(&self) -> FlowLister {
-        let (book, rules) = (Arc::clone(&self.flows.book), Arc::clone(self.publication.rules()));
+        let (book, rules) = (self.flows.shared_book(), Arc::clone(self.publication.rules()));
         FlowLister { book, rules, names: self.port_names(), now: self.now() }
     }
 
@@ -51,16 +51,16 @@ impl Control {
 impl FlowLister {
     /// All flows by the port they come from, those with the most packets first.
     pub(crate) fn list(&self) -> Vec<FlowEntry> {
-        let numbers = lock(&self.book).numbers();
+        let numbers = lock_book(&self.book).numbers();
         let mut flows = Vec::new();
         for piece in numbers.chunks(PIECE) {
-            let mut book = lock(&self.book);
+            let mut book = lock_book(&self.book);
             book.settle_some(piece, self.now);
             let entries: Vec<Entry> = book.some(piece).copied().collect();
             drop(book);
             flows.extend(entries.iter().filter_map(|entry| self.show_flow(entry)));
         }
-        let in_user_space: Vec<UserEntry> = lock(&self.book).user_entries().copied().collect();
+        let in_user_space: Vec<UserEntry> = lock_book(&self.book).user_entries().copied().collect();
         flows.extend(in_user_space.iter().filter_map(|entry| self.show_user_flow(entry)));
         flows.sort_by(|a, b| (&a.in_port, b.packets).cmp(&(&b.in_port, a.packets)));
         flows
@@ -134,6 +134,6 @@ impl FlowLister {
 }
 
 /// A thread that panicked while it held the lock has left counters that are still each in order.
-fn lock(book: &Mutex<FlowBook>) -> MutexGuard<'_, FlowBook> {
+pub(super) fn lock_book(book: &Mutex<FlowBook>) -> MutexGuard<'_, FlowBook> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,19 +1,55 @@
 //! Flows as users change them, and what the kernel must be told for them.
 
 use std::collections::BTreeSet;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use forebay_control::PortId;
 use forebay_control::eswitch::Offload;
-use forebay_control::flow::{FlowFlushReply, FlowTable, FlowsRefused};
-use forebay_control::{ApiError, PortId};
-use forebay_kernel::netlink::netdev_genl;
+use forebay_control::flow::{FlowTable, FlowsRefused};
+use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_kernel::reachable_peer;
 use forebay_policy::Nanos;
 use forebay_wire::mac;
 
-use super::Control;
+use super::flow_list::lock_book;
 use super::port::Port;
-use crate::flows::{FlowBook, FlowLimits};
+use super::{Change, Control};
+use crate::flows::{FlowBook, FlowKeeper, FlowLimits};
+
+/// The kernel's flows: what is there, and the thread that sees to it.
+pub(crate) struct Flows {
+    book: Arc<Mutex<FlowBook>>,
+    /// `None` once the switch has stopped.
+    keeper: Option<FlowKeeper>,
+    /// Packets may skip the switch's end of a veth.
+    redirects_to_peers: bool,
+}
+
+impl Flows {
+    /// Flows of this book, to which `keeper` sees.
+    pub(crate) fn new(book: Arc<Mutex<FlowBook>>, keeper: FlowKeeper, redirects_to_peers: bool) -> Self {
+        Self { book, keeper: Some(keeper), redirects_to_peers }
+    }
+
+    /// The book, for work without the control lock.
+    pub(crate) fn shared_book(&self) -> Arc<Mutex<FlowBook>> {
+        Arc::clone(&self.book)
+    }
+
+    /// The book, locked.
+    pub(super) fn book(&self) -> MutexGuard<'_, FlowBook> {
+        lock_book(&self.book)
+    }
+
+    /// Takes out the thread, which ends when it is dropped.
+    pub(super) fn take_keeper(&mut self) -> Option<FlowKeeper> {
+        self.keeper.take()
+    }
+
+    pub(super) fn redirects_to_peers(&self) -> bool {
+        self.redirects_to_peers
+    }
+}
 
 impl Control {
     pub(crate) fn flow_table(&self) -> FlowTable {
@@ -34,23 +70,6 @@ impl Control {
             invalidated_flows: totals.invalidated,
             idle_flows: totals.idle,
         }
-    }
-
-    pub(crate) fn flow_flush(&self) -> Result<FlowFlushReply, ApiError> {
-        self.generation()?;
-        Ok(FlowFlushReply { flushed: self.flow_book().flush() })
-    }
-
-    /// Has the kernel follow flows, or not; those there are go.
-    pub(super) fn set_offload(&mut self, offload: Offload) {
-        if offload == self.offload() {
-            return;
-        }
-        self.publication.set_carries_flows(offload == Offload::On);
-        self.publication.void_flows(self.is_of_use());
-        self.publish();
-        self.flow_book().flush();
-        tracing::info!(%offload, "the fast path was switched");
     }
 
     /// Has the kernel look flows up while that is of use; what it knew is void then, or if it was not so before.
@@ -75,9 +94,8 @@ impl Control {
         self.flow_book().set_limits(limits);
     }
 
-    /// A thread that panicked while it held the lock has left counters that are still each in order.
     pub(super) fn flow_book(&self) -> MutexGuard<'_, FlowBook> {
-        self.flows.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flows.book()
     }
 
     pub(super) fn now(&self) -> Nanos {
@@ -94,14 +112,55 @@ impl Control {
         }
     }
 
+    /// The port's netdev, if that takes frames of XDP programs; says whether that has changed.
+    pub(super) fn output_is(&mut self, id: PortId, takes: Option<u32>) -> bool {
+        if takes == self.ports[&id].takes_frames {
+            return false;
+        }
+        if takes.is_none() {
+            self.port_mut(id).takes_frames = None;
+            self.publish();
+        }
+        // A driver may say that it does and refuse.
+        let entered = self.datapath.set_output(id.0, takes);
+        self.port_mut(id).takes_frames = takes.filter(|_| entered.is_ok());
+        true
+    }
+
+    /// The station at the other end of the port's netdev; says whether that has changed.
+    pub(super) fn peer_is(&mut self, id: PortId, peer: Option<u64>) -> bool {
+        let is_other = peer != self.ports[&id].peer;
+        if is_other {
+            self.port_mut(id).peer = peer;
+        }
+        is_other
+    }
+}
+
+impl Change<'_> {
+    /// Has the kernel follow flows, or not; those there are go.
+    pub(super) fn set_offload(&mut self, offload: Offload) {
+        if offload == self.offload() {
+            return;
+        }
+        self.publication.set_carries_flows(offload == Offload::On);
+        let is_of_use = self.is_of_use();
+        self.publication.void_flows(is_of_use);
+        self.publish();
+        let book = self.flows.shared_book();
+        self.without_lock(|| lock_book(&book).flush());
+        tracing::info!(%offload, "the fast path was switched");
+    }
+
     /// Netdevs may take frames of XDP programs that did not, or no more; `None`: any of them. Says whether anything has
     /// changed.
     pub(super) fn follow_outputs(&mut self, changed: Option<BTreeSet<u32>>) -> bool {
         let Some(changed) = changed else {
-            self.look_later(self.ports.keys().copied().collect::<Vec<_>>());
+            let all: Vec<PortId> = self.ports.keys().copied().collect();
+            self.look_later(all);
             return false;
         };
-        let ids = changed.iter().filter_map(|ifindex| self.ports.by_ifindex.get(ifindex).copied());
+        let ids = changed.iter().filter_map(|ifindex| self.ports.on(*ifindex));
         let mut is_other = false;
         for id in ids.collect::<Vec<_>>() {
             if self.may_look(id) {
@@ -116,31 +175,26 @@ impl Control {
 
     /// Asks the netdev of a port whether it takes frames of XDP programs; says whether that has changed.
     pub(super) fn look_at_output(&mut self, id: PortId) -> bool {
-        let port = &self.ports[&id];
-        let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
-        let takes = ifindex
-            .filter(|ifindex| netdev_genl::xdp_features(*ifindex).is_ok_and(|features| features.ndo_xmit));
-        if takes == port.takes_frames {
-            return false;
-        }
-        if takes.is_none() {
-            self.port_mut(id).takes_frames = None;
-            self.publish();
-        }
-        // A driver may say that it does and refuse.
-        let entered = self.datapath.set_output(id.0, takes);
-        self.port_mut(id).takes_frames = takes.filter(|_| entered.is_ok());
-        true
+        let ifindex = self.ports[&id].attachment.as_ref().map(|attachment| attachment.ifindex);
+        let takes = self.without_lock(|| ifindex.filter(|ifindex| takes_frames(*ifindex)));
+        self.output_is(id, takes)
     }
 
     /// Looks where the netdev of a port leads; says whether that has changed.
     pub(super) fn look_at_peer(&mut self, id: PortId) -> bool {
-        let redirects = self.flows.redirects_to_peers;
-        let port = self.port_mut(id);
-        let netdev = port.attachment.as_ref().filter(|_| redirects).map(|attachment| &attachment.netdev);
-        let peer = netdev.and_then(reachable_peer).map(mac::from_bytes);
-        let is_other = peer != port.peer;
-        port.peer = peer;
-        is_other
+        let attachment = self.ports[&id].attachment.as_ref().filter(|_| self.flows.redirects_to_peers());
+        let netdev = attachment.map(|attachment| attachment.netdev.clone());
+        let peer = self.without_lock(|| netdev.as_ref().and_then(peer_of));
+        self.peer_is(id, peer)
     }
+}
+
+/// Asks the kernel whether the netdev takes frames of XDP programs.
+pub(super) fn takes_frames(ifindex: u32) -> bool {
+    netdev_genl::xdp_features(ifindex).is_ok_and(|features| features.ndo_xmit)
+}
+
+/// Asks the kernel for the station at the netdev's other end, if packets can be put there at once.
+pub(super) fn peer_of(netdev: &Link) -> Option<u64> {
+    reachable_peer(netdev).map(mac::from_bytes)
 }

@@ -11,9 +11,9 @@ use forebay_control::PortId;
 use forebay_kernel::netlink::{Link, LinkEvent, NetlinkError, link};
 use forebay_policy::{Backoff, Debounce, Nanos};
 
-use super::Control;
 use super::netdevs::Loss;
 use super::port::Port;
+use super::{Change, Control};
 
 /// Looks at one port because its netdev has changed: 16 at once, 10 a second in the long run.
 pub(super) const LOOKS_A_PORT: Debounce = Debounce::new(10, 16);
@@ -60,7 +60,7 @@ impl PutOff {
     }
 }
 
-impl Control {
+impl Change<'_> {
     /// Follows what happened, in order; one new snapshot for all of it. Says whether anything has changed.
     pub(super) fn follow(&mut self, events: Vec<LinkEvent>) -> bool {
         let mut changed = false;
@@ -82,18 +82,111 @@ impl Control {
     /// The netdev is asked how it is now: an event may have waited while it changed again, or while we attached to it.
     fn netdev_changed(&mut self, then: &Link) -> bool {
         let Some(id) = self.whose(then) else { return false };
-        self.may_look(id) && self.netdev_is_found(id, link::by_index(then.ifindex))
-    }
-
-    /// The port that is on a netdev, or waits for one of its name.
-    fn whose(&self, netdev: &Link) -> Option<PortId> {
-        let known = self.ports.by_ifindex.get(&netdev.ifindex).copied();
-        known.or_else(|| self.port_waiting_for(&netdev.name))
+        self.look_if_due(id, then.ifindex)
     }
 
     fn queueing_changed(&mut self, ifindex: u32) -> bool {
-        let Some(id) = self.ports.by_ifindex.get(&ifindex).copied() else { return false };
-        self.may_look(id) && self.netdev_is_found(id, link::by_index(ifindex))
+        let Some(id) = self.ports.on(ifindex) else { return false };
+        self.look_if_due(id, ifindex)
+    }
+
+    fn look_if_due(&mut self, id: PortId, ifindex: u32) -> bool {
+        if !self.may_look(id) {
+            return false;
+        }
+        let found = self.without_lock(|| link::by_index(ifindex));
+        self.netdev_is_found(id, found)
+    }
+
+    /// Looks at ports whose turn it is.
+    fn look_at_put_off(&mut self) -> bool {
+        let due = self.take_due();
+        let mut changed = false;
+        for id in due {
+            changed |= self.ports.contains_key(&id) && self.look(id);
+        }
+        changed
+    }
+
+    /// Asks how the netdev of a port is now. Says whether the packet path must know.
+    fn look(&mut self, id: PortId) -> bool {
+        let port = &self.ports[&id];
+        let (ifindex, name) =
+            (port.attachment.as_ref().map(|attachment| attachment.ifindex), port.spec.netdev.clone());
+        let netdev = self.without_lock(|| match ifindex {
+            Some(ifindex) => link::by_index(ifindex),
+            None => link::by_name(&name),
+        });
+        let is_other = self.netdev_is_found(id, netdev);
+        self.look_at_output(id) | is_other
+    }
+
+    fn netdev_is_found(&mut self, id: PortId, found: Result<Link, NetlinkError>) -> bool {
+        match found {
+            Ok(netdev) => self.netdev_is(id, netdev),
+            // There is an event about that.
+            Err(NetlinkError::NoSuchNetdev { .. }) => false,
+            Err(_) => {
+                self.look_later([id]);
+                false
+            }
+        }
+    }
+
+    /// Looks again at netdevs that could not be attached to, and at all of them if that was put off.
+    pub(super) fn look_again(&mut self) -> bool {
+        let now = self.now();
+        let put_off = &mut self.put_off;
+        let is_list_due = put_off.lists.is_due(now) | put_off.again.is_due(now);
+        let mut changed = is_list_due && self.compare_all();
+        let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
+        let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
+        for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
+            match self.without_lock(|| link::by_name(&name)) {
+                Ok(netdev) => changed |= self.come_back(id, netdev),
+                Err(NetlinkError::NoSuchNetdev { .. }) => self.port_mut(id).lose(Loss::Deleted),
+                Err(_) => self.port_mut(id).again.fail(now),
+            }
+        }
+        changed
+    }
+
+    fn events_were_lost(&mut self) -> bool {
+        let now = self.now();
+        self.put_off.lists.change(now) && self.compare_all()
+    }
+
+    /// Events were lost: look at everything. If that fails, it is put off and not forgotten.
+    fn compare_all(&mut self) -> bool {
+        let all = match self.without_lock(link::list) {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::warn!(%error, "netdevs cannot be listed after events were lost; trying again");
+                let now = self.now();
+                self.put_off.list_again(now);
+                return false;
+            }
+        };
+        self.put_off.again.succeed();
+        let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
+        let gone: Vec<u32> = self.ports.ifindexes().filter(|ifindex| !there.contains_key(ifindex)).collect();
+        for ifindex in gone {
+            self.netdev_went(ifindex, "", false);
+        }
+        for netdev in there.into_values() {
+            if let Some(id) = self.whose(&netdev).filter(|id| self.may_look(*id)) {
+                self.netdev_is(id, netdev);
+            }
+        }
+        true
+    }
+}
+
+impl Control {
+    /// The port that is on a netdev, or waits for one of its name.
+    fn whose(&self, netdev: &Link) -> Option<PortId> {
+        let known = self.ports.on(netdev.ifindex);
+        known.or_else(|| self.port_waiting_for(&netdev.name))
     }
 
     /// Whether to look at a port that has changed now; otherwise that is put off.
@@ -116,87 +209,14 @@ impl Control {
         }
     }
 
-    /// Looks at ports whose turn it is.
-    fn look_at_put_off(&mut self) -> bool {
+    /// Ports that were put off and may be looked at now, a bounded number of them.
+    fn take_due(&mut self) -> Vec<PortId> {
         let now = self.now();
-        let mut is_due = |id: &PortId| self.ports.beside(*id).is_none_or(|port| port.looks.is_due(now));
-        let due: Vec<PortId> = self.put_off.in_turn().filter(&mut is_due).take(LOOKS_A_ROUND).collect();
-        self.put_off.next = due.last().map_or(self.put_off.next, |last| PortId(last.0.wrapping_add(1)));
-        let mut changed = false;
-        for id in due {
-            self.put_off.ports.remove(&id);
-            changed |= self.ports.contains_key(&id) && self.look(id);
-        }
-        changed
-    }
-
-    /// Asks how the netdev of a port is now. Says whether the packet path must know.
-    fn look(&mut self, id: PortId) -> bool {
-        let port = &self.ports[&id];
-        let netdev = match &port.attachment {
-            Some(attachment) => link::by_index(attachment.ifindex),
-            None => link::by_name(&port.spec.netdev),
-        };
-        let is_other = self.netdev_is_found(id, netdev);
-        self.look_at_output(id) | is_other
-    }
-
-    fn netdev_is_found(&mut self, id: PortId, found: Result<Link, NetlinkError>) -> bool {
-        match found {
-            Ok(netdev) => self.netdev_is(id, netdev),
-            // There is an event about that.
-            Err(NetlinkError::NoSuchNetdev { .. }) => false,
-            Err(_) => {
-                self.look_later([id]);
-                false
-            }
-        }
-    }
-
-    /// Looks again at netdevs that could not be attached to, and at all of them if that was put off.
-    pub(super) fn look_again(&mut self) -> bool {
-        let now = self.now();
-        let is_list_due = self.put_off.lists.is_due(now) | self.put_off.again.is_due(now);
-        let mut changed = is_list_due && self.compare_all();
-        let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
-        let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
-        for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
-            match link::by_name(&name) {
-                Ok(netdev) => changed |= self.come_back(id, netdev),
-                Err(NetlinkError::NoSuchNetdev { .. }) => self.port_mut(id).lose(Loss::Deleted),
-                Err(_) => self.port_mut(id).again.fail(now),
-            }
-        }
-        changed
-    }
-
-    fn events_were_lost(&mut self) -> bool {
-        let now = self.now();
-        self.put_off.lists.change(now) && self.compare_all()
-    }
-
-    /// Events were lost: look at everything. If that fails, it is put off and not forgotten.
-    fn compare_all(&mut self) -> bool {
-        let all = match link::list() {
-            Ok(all) => all,
-            Err(error) => {
-                tracing::warn!(%error, "netdevs cannot be listed after events were lost; trying again");
-                self.put_off.list_again(self.now());
-                return false;
-            }
-        };
-        self.put_off.again.succeed();
-        let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
-        let gone: Vec<u32> =
-            self.ports.by_ifindex.keys().copied().filter(|ifindex| !there.contains_key(ifindex)).collect();
-        for ifindex in gone {
-            self.netdev_went(ifindex, "", false);
-        }
-        for netdev in there.into_values() {
-            if let Some(id) = self.whose(&netdev).filter(|id| self.may_look(*id)) {
-                self.netdev_is(id, netdev);
-            }
-        }
-        true
+        let Self { ports, put_off, .. } = self;
+        let mut is_due = |id: &PortId| ports.beside(*id).is_none_or(|port| port.looks.is_due(now));
+        let due: Vec<PortId> = put_off.in_turn().filter(&mut is_due).take(LOOKS_A_ROUND).collect();
+        put_off.next = due.last().map_or(put_off.next, |last| PortId(last.0.wrapping_add(1)));
+        due.iter().for_each(|id| _ = put_off.ports.remove(id));
+        due
     }
 }

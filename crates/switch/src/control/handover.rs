@@ -14,7 +14,6 @@ mod stations;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use forebay_control::hints::HintsSet;
 use forebay_control::rxq::RxqSet;
@@ -24,8 +23,8 @@ use forebay_control::saved::{Asked, SavedPort, SavedState, Seen};
 use forebay_control::{PortCounters, PortId};
 use forebay_kernel::{LeftStations, Pins};
 
-use super::Control;
 use super::port::{Counted, Port};
+use super::{Change, Control};
 use crate::flows::Mark;
 use crate::topology::PortEntry;
 
@@ -93,19 +92,26 @@ impl Control {
     /// All but the ports' counters.
     fn asked_state(&self) -> SavedState {
         SavedState {
-            next_port: self.ports.next_id,
+            next_port: self.ports.next_id(),
             next_rule: self.rules.next_id(),
-            retired: self.retired.counters(),
+            retired: self.deleted().counters(),
             ports: self.ports.iter().map(|(id, port)| (*id, self.saved_port(port))).collect(),
             counters: BTreeMap::new(),
             rules: self.rules.asked(),
         }
     }
 
+    /// What deleted ports have counted, with those that leave.
+    fn deleted(&self) -> Counted {
+        let mut sum = self.retired;
+        self.ports.leaving().for_each(|port| sum += self.counted(port));
+        sum
+    }
+
     fn saved_port(&self, port: &Port) -> SavedPort {
         let asked = Asked {
             pool: port.share.asked(self.frame_bytes()),
-            rxq: port.rxq.asked(self.pool.rxq),
+            rxq: port.rxq.asked(self.pool.rxq()),
             hints: port.hints.hints().asked(),
         };
         SavedPort { spec: port.spec.clone(), seen: seen(&port.entry()), asked }
@@ -114,14 +120,16 @@ impl Control {
     fn counted_so_far(&self, id: PortId, carried: PortCounters) -> PortCounters {
         Counted { carried, ..self.counted(&self.ports[&id]) }.counters()
     }
+}
 
+impl Change<'_> {
     /// From now on saves in this file, and takes up what was left. Flows go on if the tables could be adopted;
     /// otherwise they are decided anew.
     pub(crate) fn take_over(&mut self, saved_in: PathBuf, left: Left) {
         let links = self.datapath.find_left_links();
         if let Some(saved) = left.saved {
             let mut told = Told::default();
-            let fitted = saved.fit(self.ports.max_ports, &mut told);
+            let fitted = saved.fit(self.ports.max_ports(), &mut told);
             told.sentences().for_each(|sentence| tracing::warn!("in the saved state: {sentence}"));
             self.adopt(fitted, &links, &left.stations.unwrap_or_default());
         }
@@ -130,17 +138,18 @@ impl Control {
         }
         // No port of this daemon has what is left.
         self.datapath.release_left_links();
-        match Saver::start(saved_in, Arc::clone(&self.flows.book)) {
+        match Saver::start(saved_in, self.flows.shared_book()) {
             Ok(saver) => self.saver = Some(saver),
             Err(error) => tracing::error!(%error, "nothing can be left to another daemon"),
         }
-        self.save_counted().wait();
+        let ticket = self.save_counted();
+        self.without_lock(|| ticket.wait());
     }
 
     fn adopt(&mut self, saved: Fitted, links: &[(u16, u32)], stations: &LeftStations) {
         let (now, now_s) = (self.now(), self.shared.now_s());
         self.flow_book().adopt(now);
-        self.ports.next_id = saved.next_port;
+        self.ports.set_next_id(saved.next_port);
         self.retired.base = saved.retired;
         // Until all is as it was, nothing counts as changed.
         self.publication.set_adopting(true);
@@ -183,6 +192,17 @@ impl Control {
         }
     }
 
+    /// Nobody is to go on with what is here.
+    pub(super) fn forget_saved(&mut self) {
+        let saver = self.saver.take();
+        self.without_lock(|| saver.map(Saver::forget));
+        if let Some(pins) = self.datapath.pins() {
+            pins.close();
+        }
+    }
+}
+
+impl Control {
     /// Counts up the generations of ports that are not what flows relied upon.
     fn change_what_is_other(&self, saved: &[FittedPort]) {
         let generations = &self.shared.generations;
@@ -199,15 +219,5 @@ impl Control {
         let ticket = self.save_counted();
         self.left = true;
         ticket
-    }
-
-    /// Nobody is to go on with what is here.
-    pub(super) fn forget_saved(&mut self) {
-        if let Some(saver) = self.saver.take() {
-            saver.forget();
-        }
-        if let Some(pins) = self.datapath.pins() {
-            pins.close();
-        }
     }
 }

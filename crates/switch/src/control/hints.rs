@@ -2,7 +2,7 @@
 
 mod program;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use forebay_policy::Buckets;
 
 pub(super) use program::{Hints, Program, Programs};
 
+use super::kernel_error::refused;
 use super::port::Port;
-use super::{Control, attach};
+use super::{Change, Control};
 use crate::counters::LatencyCells;
 use crate::layouts::{KnownLayout, Layouts};
 
@@ -29,7 +30,7 @@ const PAST_LAYOUTS: usize = 256;
 
 /// All layouts, those of our own programs first.
 #[derive(Debug)]
-pub(super) struct LayoutBook {
+struct LayoutBook {
     layouts: Layouts,
     shown: Vec<(LayoutId, Layout)>,
     past: VecDeque<LayoutId>,
@@ -37,7 +38,7 @@ pub(super) struct LayoutBook {
 }
 
 impl LayoutBook {
-    pub(super) fn new(workers: usize) -> Self {
+    fn new(workers: usize) -> Self {
         let mut book =
             Self { layouts: Layouts::default(), shown: Vec::new(), past: VecDeque::new(), workers };
         for number in 0..OWN_LAYOUTS.len() {
@@ -79,11 +80,84 @@ impl LayoutBook {
     }
 }
 
+/// What drivers of netdevs know of packets.
+pub(crate) struct Drivers(HashMap<u32, RxMetadata>);
+
+impl Drivers {
+    /// Asks the kernel, so the control lock must be free.
+    pub(crate) fn of(ifindexes: &[u32]) -> Self {
+        Self(ifindexes.iter().filter_map(|ifindex| Some((*ifindex, driver_hints(*ifindex).ok()?))).collect())
+    }
+}
+
+/// Layouts of hints, and who may give programs that write them.
+pub(super) struct HintsSide {
+    layouts: LayoutBook,
+    /// Clients may give programs to load.
+    allows_programs: bool,
+}
+
+impl HintsSide {
+    /// The layouts of our own programs, for so many workers.
+    pub(super) fn new(workers: usize, allows_programs: bool) -> Self {
+        Self { layouts: LayoutBook::new(workers), allows_programs }
+    }
+
+    /// Checks an object for `port` against the contract, and gives its layout an id; or finds the one that the port had
+    /// before.
+    fn accept(&mut self, port: &Port, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
+        let HintsProgram { name, object } = program;
+        if !self.allows_programs {
+            return Err(forbidden(name));
+        }
+        if port.kind != AttachKind::Xdp {
+            return Err(ApiError::new(ErrorCode::NotSupported, "a tcx port has no XDP program")
+                .with_field("program")
+                .with_value(name)
+                .with_remedy(
+                    "add the port with --attach xdp, or use the built-in program: forebay hints set PORT on",
+                ));
+        }
+        if port.attachment.is_none() {
+            let error =
+                ApiError::new(ErrorCode::NetdevDown, "the port has no netdev that could have a program");
+            return Err(error.with_field("program").with_value(name).with_remedy("see `forebay port show`"));
+        }
+        if let Some(known) = port.hints.find(&name, &object.0) {
+            return Ok(known);
+        }
+        let layout =
+            forebay_hints::program::check(&object.0, forebay_kernel::PORT_PROGRAM).map_err(|error| {
+                ApiError::new(ErrorCode::InvalidValue, error.to_string())
+                    .with_field("program")
+                    .with_value(&name)
+            })?;
+        let id = self.layouts.add(layout, false).ok_or_else(|| {
+            ApiError::new(ErrorCode::Internal, "all ids of layouts are used up")
+                .with_remedy("restart the daemon")
+        })?;
+        Ok(Program::new(name, object.0, id))
+    }
+
+    /// Layouts of programs that write no more are to be forgotten.
+    fn leave(&mut self, left: impl IntoIterator<Item = Arc<Program>>) {
+        left.into_iter().for_each(|program| self.layouts.leave(program.id));
+    }
+}
+
+fn forbidden(name: String) -> ApiError {
+    let message = "this daemon refuses programs from clients, because they can read kernel memory";
+    let remedy = "set allow_programs = true in [api] of the configuration file, or start the daemon with \
+                  --allow-programs; the built-in program is always allowed: forebay hints set PORT on";
+    let error = ApiError::new(ErrorCode::Forbidden, message).with_field("program").with_value(name);
+    error.with_limit("api.allow_programs = false").with_remedy(remedy)
+}
+
 impl Control {
-    pub(crate) fn hints_show(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {
+    pub(crate) fn hints_show(&self, port: Option<&str>, drivers: &Drivers) -> Result<HintsShow, ApiError> {
         let wanted = port.map(|name| self.id_of(name)).transpose()?;
         let ports = self.ports.values().filter(|port| wanted.is_none_or(|id| id == port.id));
-        let ports: Vec<HintsPort> = ports.map(hints_of).collect();
+        let ports: Vec<HintsPort> = ports.map(|port| hints_of(port, drivers)).collect();
         let is_shown = |layout: &HintsLayout| {
             wanted.is_none() || ports.iter().any(|port| port.layout == Some(layout.id))
         };
@@ -94,6 +168,49 @@ impl Control {
         Ok(HintsShow { ports, layouts, stale_packets, unknown_packets })
     }
 
+    /// How long packets with hints had been under way when it was decided where they go.
+    pub(crate) fn latency(&self) -> LatencyShow {
+        let ports = self.ports.values().filter_map(|port| {
+            let cells = port.latency.as_deref()?;
+            let counts = cells.counts();
+            let quantile = |part| Buckets::quantile(&counts, part).unwrap_or_default();
+            let filled = counts.iter().enumerate().filter(|(_, packets)| **packets > 0);
+            Some(PortLatency {
+                name: port.spec.port_name().to_owned(),
+                packets: counts.iter().sum(),
+                p50_ns: quantile(0.5),
+                p90_ns: quantile(0.9),
+                p99_ns: quantile(0.99),
+                max_ns: quantile(1.0),
+                from_the_future: cells.ahead_of_us(),
+                buckets: filled.map(|(bucket, packets)| (Buckets::longest(bucket), *packets)).collect(),
+            })
+        });
+        LatencyShow { ports: ports.collect() }
+    }
+
+    /// Layouts that nobody writes any more are to be forgotten.
+    fn leave_layouts(&mut self, left: impl IntoIterator<Item = Arc<Program>>) {
+        self.hints.leave(left);
+        self.publish_layouts();
+    }
+
+    fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
+        let Self { ports, hints, .. } = self;
+        hints.accept(&ports[&id], program)
+    }
+
+    /// The port is gone, and what its programs wrote is to be forgotten.
+    pub(super) fn leave_layouts_of(&mut self, port: &Port) {
+        self.leave_layouts(port.hints.all().cloned().collect::<Vec<_>>());
+    }
+
+    pub(super) fn publish_layouts(&self) {
+        self.shared.layouts.store(Arc::new(self.hints.layouts.layouts.clone()));
+    }
+}
+
+impl Change<'_> {
     /// Workers learn of a new layout before the first packet comes in it, and forget an old one long after the last.
     pub(crate) fn hints_set(&mut self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError> {
         self.generation()?;
@@ -134,103 +251,37 @@ impl Control {
                 return Err(error);
             }
         }
-        self.hints_show(Some(name))
-    }
-
-    /// How long packets with hints had been under way when it was decided where they go.
-    pub(crate) fn latency(&self) -> LatencyShow {
-        let ports = self.ports.values().filter_map(|port| {
-            let cells = port.latency.as_deref()?;
-            let counts = cells.counts();
-            let quantile = |part| Buckets::quantile(&counts, part).unwrap_or_default();
-            let filled = counts.iter().enumerate().filter(|(_, packets)| **packets > 0);
-            Some(PortLatency {
-                name: port.spec.port_name().to_owned(),
-                packets: counts.iter().sum(),
-                p50_ns: quantile(0.5),
-                p90_ns: quantile(0.9),
-                p99_ns: quantile(0.99),
-                max_ns: quantile(1.0),
-                from_the_future: cells.ahead_of_us(),
-                buckets: filled.map(|(bucket, packets)| (Buckets::longest(bucket), *packets)).collect(),
-            })
-        });
-        LatencyShow { ports: ports.collect() }
-    }
-
-    /// Layouts that nobody writes any more are to be forgotten.
-    pub(super) fn leave_layouts(&mut self, left: impl IntoIterator<Item = Arc<Program>>) {
-        for program in left {
-            self.hints.layouts.leave(program.id);
-        }
-        self.publish_layouts();
-    }
-
-    /// The port is gone, and what its programs wrote is to be forgotten.
-    pub(super) fn leave_layouts_of(&mut self, port: &Port) {
-        self.leave_layouts(port.hints.all().cloned().collect::<Vec<_>>());
-    }
-
-    pub(super) fn publish_layouts(&self) {
-        self.shared.layouts.store(Arc::new(self.hints.layouts.layouts.clone()));
-    }
-
-    /// Checks an object against the contract, and gives its layout an id; or finds the one that the port had before.
-    fn accept(&mut self, id: PortId, program: HintsProgram) -> Result<Arc<Program>, ApiError> {
-        let HintsProgram { name, object } = program;
-        if !self.hints.allows_programs {
-            let message = "this daemon refuses programs from clients, because they can read kernel memory";
-            let remedy = "set allow_programs = true in [api] of the configuration file, or start the daemon with \
-                          --allow-programs; the built-in program is always allowed: forebay hints set PORT on";
-            let error = ApiError::new(ErrorCode::Forbidden, message).with_field("program").with_value(name);
-            return Err(error.with_limit("api.allow_programs = false").with_remedy(remedy));
-        }
-        if self.ports[&id].kind != AttachKind::Xdp {
-            return Err(ApiError::new(ErrorCode::NotSupported, "a tcx port has no XDP program")
-                .with_field("program")
-                .with_value(name)
-                .with_remedy(
-                    "add the port with --attach xdp, or use the built-in program: forebay hints set PORT on",
-                ));
-        }
-        if self.ports[&id].attachment.is_none() {
-            let error =
-                ApiError::new(ErrorCode::NetdevDown, "the port has no netdev that could have a program");
-            return Err(error.with_field("program").with_value(name).with_remedy("see `forebay port show`"));
-        }
-        if let Some(known) = self.ports[&id].hints.find(&name, &object.0) {
-            return Ok(known);
-        }
-        let layout =
-            forebay_hints::program::check(&object.0, forebay_kernel::PORT_PROGRAM).map_err(|error| {
-                ApiError::new(ErrorCode::InvalidValue, error.to_string())
-                    .with_field("program")
-                    .with_value(&name)
-            })?;
-        let id = self.hints.layouts.add(layout, false).ok_or_else(|| {
-            ApiError::new(ErrorCode::Internal, "all ids of layouts are used up")
-                .with_remedy("restart the daemon")
-        })?;
-        Ok(Program::new(name, object.0, id))
+        let ifindex = self.ports[&id].attachment.as_ref().map(|attachment| attachment.ifindex);
+        let drivers = self.without_lock(|| Drivers::of(ifindex.as_slice()));
+        self.hints_show(Some(name), &drivers)
     }
 
     /// Gives the port's netdev the program that its hints want, if it is there.
     fn change_program(&mut self, id: PortId) -> Result<(), ApiError> {
         let port = &self.ports[&id];
-        tell_collector(&self.datapath, port)?;
+        let hints = port.hints.hints().clone();
+        tell_collector(&self.datapath, id, port.kind, &hints)?;
         let Some(attachment) = port.attachment.as_ref().filter(|_| port.kind == AttachKind::Xdp) else {
             return Ok(());
         };
-        let program = xdp_program(&self.datapath, attachment.ifindex, port.hints.hints())
+        let (datapath, ifindex) = (Arc::clone(&self.datapath), attachment.ifindex);
+        let program = self
+            .without_lock(|| xdp_program(&datapath, ifindex, &hints))
             .map_err(|error| error.with_remedy("the old program was left attached"))?;
-        attachment.link.replace(program.as_fd()).map_err(|error| attach::refused(&error))
+        let Some(attachment) = &self.ports[&id].attachment else { return Ok(()) };
+        attachment.link.replace(program.as_fd()).map_err(|error| refused(&error))
     }
 }
 
 /// Whether the collector writes hints for the port: for one that has no XDP program.
-pub(super) fn tell_collector(datapath: &Datapath, port: &Port) -> Result<(), ApiError> {
-    let is_hinted = port.kind == AttachKind::Tcx && matches!(port.hints.hints(), Hints::On);
-    datapath.set_hinted(port.id.0, is_hinted).map_err(|error| attach::refused(&error))
+pub(super) fn tell_collector(
+    datapath: &Datapath,
+    id: PortId,
+    kind: AttachKind,
+    hints: &Hints,
+) -> Result<(), ApiError> {
+    let is_hinted = kind == AttachKind::Tcx && matches!(hints, Hints::On);
+    datapath.set_hinted(id.0, is_hinted).map_err(|error| refused(&error))
 }
 
 /// The XDP program for a port with such hints on this netdev.
@@ -252,7 +303,7 @@ pub(super) fn xdp_program(
     } else {
         XdpVariant::Plain
     };
-    datapath.xdp_program(ifindex, variant).map(Arc::new).map_err(|error| attach::refused(&error))
+    datapath.xdp_program(ifindex, variant).map(Arc::new).map_err(|error| refused(&error))
 }
 
 fn driver_hints(ifindex: u32) -> Result<RxMetadata, NetlinkError> {
@@ -264,9 +315,9 @@ pub(super) fn leaves_room_below(ifindex: u32) -> bool {
     driver_hints(ifindex).is_ok_and(|driver| driver != RxMetadata::default())
 }
 
-fn hints_of(port: &Port) -> HintsPort {
+fn hints_of(port: &Port, drivers: &Drivers) -> HintsPort {
     let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
-    let driver = ifindex.and_then(|ifindex| driver_hints(ifindex).ok()).unwrap_or_default();
+    let driver = ifindex.and_then(|ifindex| drivers.0.get(&ifindex).copied()).unwrap_or_default();
     let is_blind = port.kind == AttachKind::Xdp && ifindex.is_some() && driver == RxMetadata::default();
     let (state, program, layout) = match port.hints.hints() {
         Hints::Off => (HintsState::Off, String::new(), None),

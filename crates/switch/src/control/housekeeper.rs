@@ -1,7 +1,8 @@
 //! The thread that follows netdevs, lets old entries go, and moves ports that have many packets out of others' way.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use forebay_policy::{Debounce, Nanos, TokenBucket, Watch};
 use forebay_xsk::FrameSender;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::{Control, hold};
+use super::{Change, Changes, Control};
 use crate::SwitchError;
 use crate::supervise;
 
@@ -31,7 +32,7 @@ pub(crate) struct Housekeeper {
 
 impl Housekeeper {
     /// Starts the thread. It listens in the calling thread's network namespace.
-    pub(crate) fn start(control: Arc<Mutex<Control>>) -> Result<Self, SwitchError> {
+    pub(crate) fn start(control: Arc<Changes>) -> Result<Self, SwitchError> {
         let monitor = LinkMonitor::open()?;
         let xdp_monitor = XdpMonitor::open()?;
         let sender = FrameSender::open()?;
@@ -55,25 +56,28 @@ impl Drop for Housekeeper {
 }
 
 fn run(
-    control: &Mutex<Control>,
+    control: &Changes,
     (mut monitor, mut xdp_monitor): (LinkMonitor, XdpMonitor),
     sender: &FrameSender,
     stop: &OwnedFd,
 ) {
-    let shared = Arc::clone(&hold(control).shared);
+    let shared = Arc::clone(&control.hold().shared);
     let now = || Nanos(shared.started.elapsed().as_nanos() as u64);
     let (mut watch, mut rounds, mut saves) = (Watch::new(now()), ROUNDS, SAVES);
     let mut pause = watch.pause(false, false);
+    // Netdevs that could not be attached to are to be looked at again.
+    let mut looks_again = false;
     loop {
         // Events wait in their sockets, and become fewer there: several changes of one netdev are one look.
-        let listens = rounds.available(now()) > 0;
+        // They also wait while a change is under way.
+        let listens = rounds.available(now()) > 0 && control.is_free();
         let (link_events, xdp_events): (&dyn AsFd, &dyn AsFd) =
             if listens { (&monitor, &xdp_monitor) } else { (stop, stop) };
         let pause_now = if listens { pause } else { pause.min(Watch::SOON) };
         let [heard, xdp_heard, stopped, called] =
             wait([link_events, xdp_events, stop, &shared.attention], pause_now);
         if stopped {
-            return;
+            return control.keep_none();
         }
         shared.turns.housekeeper.add(1);
         if called {
@@ -82,22 +86,27 @@ fn run(
         if watch.observe(called, now()) {
             shared.attention.listen();
         }
-        let events = if listens && heard { hear(&mut monitor) } else { Vec::new() };
-        if listens && (heard || xdp_heard) {
-            let _ = rounds.take(now(), 1);
+        let ticks = watch.ticks(now());
+        looks_again |= ticks;
+        let mut followed = false;
+        if let Some(mut change) = control.try_begin() {
+            let events = if listens && heard { hear(&mut monitor) } else { Vec::new() };
+            if listens && (heard || xdp_heard) {
+                let _ = rounds.take(now(), 1);
+            }
+            let outputs = (listens && xdp_heard).then(|| xdp_monitor.changed());
+            followed = change.keep_up(events, outputs, std::mem::take(&mut looks_again), now());
+        } else if looks_again {
+            // Changes that follow each other at once leave no place free.
+            control.keep_next();
         }
-        let mut control = hold(control);
-        let mut changed = control.follow(events);
-        if listens && xdp_heard {
-            changed |= control.follow_outputs(xdp_monitor.changed());
-        }
-        if changed && saves.change(now()) || saves.is_due(now()) {
+        let mut control = control.hold();
+        if followed && saves.change(now()) || saves.is_due(now()) {
             let _ = control.save();
         }
         control.audit();
-        control.sort_into_lanes(now());
         let probes = control.find_loops(now());
-        if watch.ticks(now()) {
+        if ticks {
             control.tick();
         }
         pause = watch.pause(!control.put_off.is_done(), control.holds_frames());
@@ -133,15 +142,33 @@ fn hear(monitor: &mut LinkMonitor) -> Vec<LinkEvent> {
     events
 }
 
+impl Change<'_> {
+    /// Follows netdevs and sorts ports into lanes. Says whether a netdev has changed something.
+    fn keep_up(
+        &mut self,
+        events: Vec<LinkEvent>,
+        outputs: Option<Option<BTreeSet<u32>>>,
+        looks_again: bool,
+        now: Nanos,
+    ) -> bool {
+        let mut changed = self.follow(events);
+        if let Some(outputs) = outputs {
+            changed |= self.follow_outputs(outputs);
+        }
+        self.sort_into_lanes(now);
+        if looks_again {
+            changed |= self.look_again();
+        }
+        changed
+    }
+}
+
 impl Control {
-    /// Once a second, when nothing else happens.
+    /// Once a second.
     fn tick(&mut self) {
         self.shared.fdb.expire(self.shared.now_s(), SWEEP_SLOTS);
         self.observe_loss();
         self.look_at_captures();
-        if self.look_again() {
-            self.publish();
-        }
         let _ = self.save_counted();
     }
 }

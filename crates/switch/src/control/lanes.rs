@@ -3,14 +3,14 @@
 use forebay_control::PortId;
 use forebay_policy::Nanos;
 
-use super::Control;
+use super::Change;
 use super::attach::Fitting;
 use super::port::Binding;
 
-/// Ports that change lane in one go: each costs a socket, and requests wait meanwhile.
+/// Ports that change lane in one go: each costs a socket, and other changes wait meanwhile.
 const AT_ONCE: usize = 32;
 
-impl Control {
+impl Change<'_> {
     /// Looks at what ports take and gives those that should be in the other lane rings there.
     pub(super) fn sort_into_lanes(&mut self, now: Nanos) {
         let ids: Vec<PortId> =
@@ -18,17 +18,16 @@ impl Control {
         if ids.is_empty() {
             return;
         }
-        let mut leaving = Vec::new();
         for id in ids {
             let port = &self.ports[&id];
             let (name, lane, fitting) = (port.spec.port_name(), port.lane.lane(), Fitting::of(port));
             tracing::debug!(port = name, ?lane, "changes lane");
-            if let Err(error) = self.rebind(id, fitting, Binding::Collector, &mut leaving) {
+            if let Err(error) = self.rebind(id, fitting, Binding::Collector) {
                 let port = self.ports[&id].spec.port_name();
                 tracing::warn!(port, %error, "a port could not change lane");
                 self.port_mut(id).lane.undo(now);
             }
         }
-        self.retire_replaced(leaving);
+        self.retire_replaced();
     }
 }

@@ -15,7 +15,7 @@ use forebay_control::config::LoopConfig;
 use forebay_control::port::PortState;
 use forebay_control::vlan::VlanMode;
 use forebay_kernel::{LoopProbes, PROBE_BYTES, SeenProbe};
-use forebay_policy::{Heard, LoopGuard, Nanos};
+use forebay_policy::{Heard, Nanos};
 use forebay_wire::Tag;
 use forebay_xsk::TagEdit;
 
@@ -55,33 +55,6 @@ pub(super) struct Loops {
     next_look: Nanos,
 }
 
-/// What a port knows of them.
-#[derive(Debug, Default)]
-pub(super) struct Probing {
-    guard: LoopGuard,
-    /// Which of its VLANs is probed next.
-    turn: usize,
-    sent: u64,
-    /// Probes that had come in under its id before it was there.
-    baseline: u64,
-    /// Moves of stations to the port at the last look.
-    moves: u64,
-    /// Why it is blocked.
-    reason: String,
-}
-
-impl Probing {
-    /// Of a new port.
-    pub(super) fn new(loops: &Loops, id: PortId) -> Self {
-        Self { baseline: loops.probes.count(id.0), ..Self::default() }
-    }
-
-    /// Why the port is blocked, if it is.
-    pub(super) fn blocked(&self) -> Option<&str> {
-        self.guard.is_blocked().then_some(&self.reason)
-    }
-}
-
 impl Loops {
     pub(super) fn new(probes: LoopProbes, config: &LoopConfig) -> Self {
         Self {
@@ -102,6 +75,11 @@ impl Loops {
     pub(super) fn set(&mut self, detects: bool, interval_ms: u32) {
         (self.detects, self.interval) = (detects, interval(interval_ms));
         self.serial = None;
+    }
+
+    /// Probes that have come in under this id so far.
+    pub(super) fn baseline(&self, id: PortId) -> u64 {
+        self.probes.count(id.0)
     }
 
     /// How many probes left by a port, and how many came in.

@@ -7,13 +7,12 @@ use forebay_kernel::netlink::Link;
 
 use super::attach::Fitting;
 use super::port::{Attachment, Binding, Port};
-use super::{Control, attach};
-use crate::worker::Feed;
+use super::{Change, Control, attach};
 
-impl Control {
+impl Change<'_> {
     /// A netdev looks like this now and is a port's, or may become the port's. Says whether the packet path must know.
     pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
-        let is_its = self.ports.by_ifindex.get(&netdev.ifindex) == Some(&id);
+        let is_its = self.ports.on(netdev.ifindex) == Some(id);
         match self.ports.get_mut(&id) {
             Some(port) if is_its => update(port, netdev) | self.look_at_peer(id),
             Some(port) if port.spec.netdev == netdev.name => self.come_back(id, netdev),
@@ -21,20 +20,16 @@ impl Control {
         }
     }
 
-    pub(super) fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {
-        self.ports
-            .values()
-            .find(|port| port.attachment.is_none() && port.spec.netdev == netdev)
-            .map(|port| port.id)
-    }
-
     /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.
     /// Says whether the packet path must know.
     pub(super) fn come_back(&mut self, id: PortId, netdev: Link) -> bool {
-        let fitting = match self.ports.by_ifindex.get(&netdev.ifindex) {
+        let fitting = match self.ports.on(netdev.ifindex) {
             // It was another's before it was given this name.
-            Some(other) => Err(self.already_port(*other, &netdev.name)),
-            None => attach::fit(&self.ports[&id].spec, &netdev, self.pool.mode),
+            Some(other) => Err(self.already_port(other, &netdev.name)),
+            None => {
+                let (spec, mode) = (self.ports[&id].spec.clone(), self.pool.mode());
+                self.without_lock(|| attach::fit(&spec, &netdev, mode))
+            }
         };
         let attached = fitting.and_then(|fitting| self.attach_to_other(id, netdev, fitting));
         match &attached {
@@ -46,6 +41,53 @@ impl Control {
             Err(error) => self.wait_for_netdev(id, error),
         }
         attached.is_ok()
+    }
+
+    /// Attaches a port to a netdev that may need other rings than the one before.
+    fn attach_to_other(&mut self, id: PortId, netdev: Link, fitting: Fitting) -> Result<(), ApiError> {
+        let port = &self.ports[&id];
+        let binding = self.pool.binding_of(fitting.kind, port.rxq);
+        if binding == Binding::Collector && (port.binding, port.kind) != (binding, fitting.kind) {
+            self.rebind(id, fitting, binding)?;
+        }
+        let is_other = Fitting::of(&self.ports[&id]) != fitting || self.ports[&id].binding != binding;
+        let port = self.port_mut(id);
+        (port.binding, port.kind) = (binding, fitting.kind);
+        port.completes_checksums = fitting.completes_checksums;
+        if binding != Binding::Collector {
+            port.leave_rings();
+        }
+        if is_other {
+            self.publish();
+        }
+        self.retire_replaced();
+        self.attach(id, netdev)
+    }
+
+    /// A netdev is no longer there: deleted, or in another namespace.
+    pub(super) fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
+        let loss = if moved { Loss::Moved } else { Loss::Deleted };
+        let Some(id) = self.ports.on(ifindex) else {
+            if let Some(id) = self.port_waiting_for(name) {
+                self.port_mut(id).lose(loss);
+            }
+            return false;
+        };
+        let gone = self.take_off(id);
+        let port = self.port_mut(id);
+        port.lose(loss);
+        tracing::info!(port = port.spec.port_name(), reason = port.reason, "the netdev is gone");
+        self.let_go(id, gone);
+        true
+    }
+}
+
+impl Control {
+    pub(super) fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {
+        self.ports
+            .values()
+            .find(|port| port.attachment.is_none() && port.spec.netdev == netdev)
+            .map(|port| port.id)
     }
 
     /// The port has no netdev for now, because of `error`.
@@ -70,45 +112,6 @@ impl Control {
             );
             port.reason = reason;
         }
-    }
-
-    /// Attaches a port to a netdev that may need other rings than the one before.
-    fn attach_to_other(&mut self, id: PortId, netdev: Link, fitting: Fitting) -> Result<(), ApiError> {
-        let port = &self.ports[&id];
-        let binding = self.binding_of(fitting.kind, port.rxq);
-        let mut leaving = Vec::new();
-        if binding == Binding::Collector && (port.binding, port.kind) != (binding, fitting.kind) {
-            self.rebind(id, fitting, binding, &mut leaving)?;
-        }
-        let is_other = Fitting::of(&self.ports[&id]) != fitting || self.ports[&id].binding != binding;
-        let port = self.port_mut(id);
-        (port.binding, port.kind) = (binding, fitting.kind);
-        port.completes_checksums = fitting.completes_checksums;
-        if binding != Binding::Collector {
-            leaving.extend(port.rings.drain(..).map(|ring| (Feed::Port(id), ring)));
-        }
-        if is_other {
-            self.publish();
-        }
-        self.retire_replaced(leaving);
-        self.attach(id, netdev)
-    }
-
-    /// A netdev is no longer there: deleted, or in another namespace.
-    pub(super) fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
-        let loss = if moved { Loss::Moved } else { Loss::Deleted };
-        let Some(id) = self.ports.by_ifindex.get(&ifindex).copied() else {
-            if let Some(id) = self.port_waiting_for(name) {
-                self.port_mut(id).lose(loss);
-            }
-            return false;
-        };
-        let Some(mut port) = self.ports.remove(&id) else { return false };
-        self.detach(&mut port);
-        port.lose(loss);
-        tracing::info!(port = port.spec.port_name(), reason = port.reason, "the netdev is gone");
-        self.ports.insert(id, port);
-        true
     }
 }
 

@@ -14,14 +14,14 @@ impl Control {
         let occupancy =
             ports.map(|port| (port.spec.port_name().to_owned(), look(port, frame_size))).collect();
         let snapshot = PoolOccupancy { occupancy };
-        self.pool.occupancy = Some(snapshot.clone());
+        self.pool.set_occupancy(snapshot.clone());
         snapshot
     }
 
     pub(crate) fn occupancy_show(&self, port: Option<&str>) -> Result<PoolOccupancy, ApiError> {
         let remedy = "take one: forebay pool occupancy snapshot";
         let none = || ApiError::new(ErrorCode::NoSnapshot, "there is no snapshot yet").with_remedy(remedy);
-        let snapshot = self.pool.occupancy.as_ref().ok_or_else(none)?;
+        let snapshot = self.pool.occupancy().ok_or_else(none)?;
         let Some(name) = port else { return Ok(snapshot.clone()) };
         let Some(part) = snapshot.occupancy.get(name) else {
             self.id_of(name)?;

@@ -12,8 +12,8 @@ impl Control {
     /// The RX rings of all ports, then the workers' fill rings, then rings that ports share.
     pub(crate) fn page_pools(&self) -> Vec<PagePool> {
         let rx = self.ports.values().flat_map(|port| port.rings.iter().map(|ring| self.rx_ring(port, ring)));
-        let fill = self.pool.generation.iter().flat_map(|generation| self.fill_rings(generation));
-        let shared = self.pool.shared_rings.iter().map(|ring| self.shared_ring(ring));
+        let fill = self.pool.current().into_iter().flat_map(|generation| self.fill_rings(generation));
+        let shared = self.pool.shared_rings().iter().map(|ring| self.shared_ring(ring));
         rx.chain(fill).chain(shared).collect()
     }
 
@@ -38,8 +38,7 @@ impl Control {
 
     fn shared_ring(&self, ring: &Ring) -> PagePool {
         let worker = ring.worker as u32;
-        let ends =
-            self.pool.generation.as_ref().map(|generation| generation.intake(Lane::Calm).collector.pair.ends);
+        let ends = self.pool.current().map(|generation| generation.intake(Lane::Calm).collector.pair.ends);
         let id = self.page_pool_ids().shared_ring(worker);
         self.page_pool(id, ends.map(|ends| ends.transmit_ifindex), worker, ring.account.used())
     }
@@ -56,6 +55,6 @@ impl Control {
     }
 
     fn page_pool_ids(&self) -> PagePoolIds {
-        PagePoolIds { max_ports: self.ports.max_ports, workers: self.workers.len() as u32 }
+        PagePoolIds { max_ports: self.ports.max_ports(), workers: self.workers.len() as u32 }
     }
 }

@@ -6,8 +6,8 @@ use forebay_control::port::{PortAdd, PortAddRefused, PortAddReply, PortShow, Por
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
 
-use super::Control;
 use super::attach::{self, Fitting};
+use super::{Change, Control};
 
 /// Netdevs that are not there and are named in one line of the log.
 const NAMES_LOGGED: usize = 8;
@@ -32,7 +32,7 @@ pub(super) struct Found {
     awaited: HashMap<String, PortId>,
 }
 
-impl Control {
+impl Change<'_> {
     pub(crate) fn port_add(&mut self, request: PortAdd) -> PortAddReply {
         let mut reply = PortAddReply::default();
         let mut found = match self.find_netdevs(request.wait) {
@@ -49,16 +49,16 @@ impl Control {
         }
         let added = self.carry_out(plans, &mut reply.refused);
         reply.added = added.iter().filter_map(|id| self.ports.get(id)).map(|port| self.show(port)).collect();
-        log_missing(&reply.added);
         reply
     }
 
     /// Lists netdevs. Where ports may wait, a list that cannot be had is asked for again later.
     pub(super) fn find_netdevs(&mut self, may_wait: bool) -> Result<Found, ApiError> {
-        let listed = match link::list() {
+        let listed = match self.without_lock(link::list) {
             Err(error) if may_wait => {
                 tracing::warn!(%error, "netdevs cannot be listed; ports wait until they can");
-                self.put_off.list_again(self.now());
+                let now = self.now();
+                self.put_off.list_again(now);
                 Vec::new()
             }
             listed => listed.map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?,
@@ -76,8 +76,9 @@ impl Control {
         let netdev = found.by_name.get(&spec.netdev);
         self.refuse_taken(&spec, netdev, &found.awaited)?;
         let netdev = netdev.ok_or_else(|| no_such_netdev(&spec.netdev));
-        let fitted = netdev.and_then(|netdev| {
-            attach::fit(&spec, netdev, self.pool.mode).map(|fitting| (netdev.clone(), fitting))
+        let mode = self.pool.mode();
+        let fitted = self.without_lock(|| {
+            netdev.and_then(|netdev| Ok((netdev.clone(), attach::fit(&spec, netdev, mode)?)))
         });
         let fitted = if may_wait { fitted } else { Ok(fitted?) };
         let id = self.free_id()?;
@@ -86,7 +87,9 @@ impl Control {
         }
         Ok(self.reserve(id, spec, fitted, may_wait))
     }
+}
 
+impl Control {
     pub(super) fn reserve(
         &mut self,
         id: PortId,
@@ -94,12 +97,9 @@ impl Control {
         fitted: Result<(Link, Fitting), ApiError>,
         may_wait: bool,
     ) -> Plan {
-        self.ports.by_name.insert(spec.port_name().to_owned(), id);
-        if let Ok((netdev, _)) = &fitted {
-            self.ports.by_ifindex.insert(netdev.ifindex, id);
-        }
+        let ifindex = fitted.as_ref().ok().map(|(netdev, _)| netdev.ifindex);
+        let worker = self.ports.reserve(id, spec.port_name(), ifindex);
         let fitting = fitted.as_ref().map_or_else(|_| attach::fit_nothing(&spec), |(_, fitting)| *fitting);
-        let worker = self.ports.placement.place();
         Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait, worker }
     }
 
@@ -118,11 +118,11 @@ impl Control {
             let error = error.with_field("netdev").with_value(&spec.netdev);
             return Err(error.with_remedy("add another netdev"));
         }
-        let attached = ifindex.and_then(|ifindex| self.ports.by_ifindex.get(&ifindex));
-        if let Some(id) = attached.or_else(|| awaited.get(&spec.netdev)) {
-            return Err(self.already_port(*id, &spec.netdev));
+        let attached = ifindex.and_then(|ifindex| self.ports.on(ifindex));
+        if let Some(id) = attached.or_else(|| awaited.get(&spec.netdev).copied()) {
+            return Err(self.already_port(id, &spec.netdev));
         }
-        if self.ports.by_name.contains_key(spec.port_name()) {
+        if self.ports.is_taken(spec.port_name()) {
             let message = format!("another port is called `{}`", spec.port_name());
             return Err(ApiError::new(ErrorCode::NameTaken, message)
                 .with_field("name")
@@ -142,9 +142,9 @@ impl Control {
 
     fn free_id(&mut self) -> Result<PortId, ApiError> {
         self.ports.free_id().ok_or_else(|| {
-            let taken = self.ports.by_name.len();
-            ApiError::new(ErrorCode::TooManyPorts, format!("there are {taken} ports already"))
-                .with_limit(self.ports.max_ports)
+            let max_ports = self.ports.max_ports();
+            ApiError::new(ErrorCode::TooManyPorts, format!("there are {max_ports} ports already"))
+                .with_limit(max_ports)
                 .with_remedy("raise switch.max_ports in the configuration and restart")
         })
     }
@@ -156,7 +156,7 @@ fn refuse_all(request: PortAdd, error: &ApiError) -> PortAddReply {
 }
 
 /// One line, however many ports wait.
-fn log_missing(added: &[PortShow]) {
+pub(crate) fn log_missing(added: &[PortShow]) {
     let missing = added.iter().filter(|port| port.state == PortState::NetdevMissing);
     let names: Vec<&str> = missing.map(|port| port.netdev.as_str()).collect();
     if !names.is_empty() {

@@ -11,9 +11,9 @@ use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
 use super::hints::{Hints, Programs};
-use super::loops::Probing;
-use super::rxq::Rxq;
-use super::share::Share;
+use super::port_probing::Probing;
+use super::port_rxq::Rxq;
+use super::port_share::Share;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::generation::{Stock, SupplyGauge};
 use crate::output::Output;
@@ -75,10 +75,14 @@ pub(super) struct Port {
     /// How often its netdev may be looked at because that has changed.
     pub(super) looks: Debounce,
     pub(super) rings: Vec<Ring>,
+    /// Rings in whose place others are or none, until they are empty and closed.
+    pub(super) leaving_rings: Vec<Ring>,
     /// What the kernel had dropped at rings that the port has no more.
     pub(super) past_drops: Statistics,
     /// Memory of its own, while it is bound directly and does not draw on the pool.
     pub(super) stock: Option<Stock>,
+    /// Such memory while its last rings leave.
+    pub(super) leaving_stock: Option<Stock>,
     pub(super) cells: Arc<PortCells>,
     /// Once it had hints.
     pub(super) latency: Option<Arc<LatencyCells>>,
@@ -139,12 +143,12 @@ impl Port {
 
     /// What the kernel dropped at its sockets.
     pub(super) fn socket_drops(&self) -> Statistics {
-        drops_at(&self.rings, self.past_drops)
+        drops_at(self.all_rings(), self.past_drops)
     }
 
     /// Frames that lie in its RX rings, as its workers last saw them.
     pub(super) fn seen(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.gauge.used.get()).sum()
+        self.all_rings().map(|ring| ring.gauge.used.get()).sum()
     }
 
     /// Looks at how much it takes; its id, if its rings should be in the other lane.
@@ -156,7 +160,18 @@ impl Port {
 
     /// Frames that its accounts say it holds.
     pub(super) fn used(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.account.used()).sum()
+        held(&self.rings, &self.leaving_rings)
+    }
+
+    /// Its rings, and those that leave.
+    pub(super) fn all_rings(&self) -> impl Iterator<Item = &Ring> {
+        self.rings.iter().chain(&self.leaving_rings)
+    }
+
+    /// None of its rings is to get packets any more; they are to be emptied and closed.
+    pub(super) fn leave_rings(&mut self) {
+        self.leaving_rings.append(&mut self.rings);
+        self.leaving_stock = self.stock.take().or(self.leaving_stock.take());
     }
 
     /// Most frames that lay there at once.
@@ -186,12 +201,24 @@ impl Port {
 }
 
 /// `past` and what the kernel has dropped at `rings` since they were opened.
-pub(super) fn drops_at(rings: &[Ring], past: Statistics) -> Statistics {
+pub(super) fn drops_at<'a>(rings: impl IntoIterator<Item = &'a Ring>, past: Statistics) -> Statistics {
     let mut sum = past;
     for ring in rings {
         sum = add(sum, ring.socket.statistics().unwrap_or_default());
     }
     sum
+}
+
+/// Frames that the accounts of `rings` and of `leaving` ones hold. A ring and the one in whose place it is have one account.
+pub(super) fn held(rings: &[Ring], leaving: &[Ring]) -> u64 {
+    let is_replaced = |old: &&Ring| rings.iter().any(|ring| ring.worker == old.worker);
+    let mut counted: Vec<usize> = Vec::new();
+    let alone = leaving.iter().filter(|old| !is_replaced(old)).filter(|old| {
+        let is_first = !counted.contains(&old.worker);
+        counted.push(old.worker);
+        is_first
+    });
+    rings.iter().chain(alone).map(|ring| ring.account.used()).sum()
 }
 
 pub(super) fn add(a: Statistics, b: Statistics) -> Statistics {

@@ -1,8 +1,11 @@
 //! The ports: by id, by name and by netdev, with the ids that are free.
 //!
 //! The rule it keeps: a change that workers must see cannot be forgotten. The book notes that a port may have changed
-//! ([`PortBook::get_mut`] and others), and [`Held`](super::Held) publishes what is noted when a request gives the control
-//! side back. State that no snapshot shows is reached by [`PortBook::beside`] and notes nothing.
+//! ([`PortBook::get_mut`] and others), and the control side shows what is noted whenever its lock is given back
+//! ([`Shown`](crate::changes::Shown)). State that no snapshot shows is reached by [`PortBook::beside`] and notes nothing.
+//!
+//! A port that is deleted *leaves*: workers and users see it no more, but its id is taken and its counters count until its
+//! rings are empty and closed.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,15 +19,18 @@ use super::port::Port;
 /// All ports of the switch.
 pub(super) struct PortBook {
     ports: BTreeMap<PortId, Port>,
+    /// Ports that are deleted and still hold frames, sockets or counters.
+    leaving: BTreeMap<PortId, Port>,
+    /// Ids of all ports, also of those that are being made or leave.
+    taken: HashSet<PortId>,
     /// Names that are taken, also of ports that are being made.
-    pub(super) by_name: HashMap<String, PortId>,
+    by_name: HashMap<String, PortId>,
     /// Netdevs that are ports, or about to be.
-    pub(super) by_ifindex: HashMap<u32, PortId>,
+    by_ifindex: HashMap<u32, PortId>,
     /// Ids are handed out in a circle, so that a packet still under way with an old id meets no new port.
-    pub(super) next_id: u32,
-    /// Ports that there may be.
-    pub(super) max_ports: u32,
-    pub(super) placement: Placement,
+    next_id: u32,
+    max_ports: u32,
+    placement: Placement,
     /// Something may have changed since the last publication.
     is_changed: Cell<bool>,
 }
@@ -34,6 +40,8 @@ impl PortBook {
     pub(super) fn new(max_ports: u32, workers: usize) -> Self {
         Self {
             ports: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            taken: HashSet::new(),
             by_name: HashMap::new(),
             by_ifindex: HashMap::new(),
             next_id: 0,
@@ -43,19 +51,83 @@ impl PortBook {
         }
     }
 
+    /// Number of ports that there may be.
+    pub(super) fn max_ports(&self) -> u32 {
+        self.max_ports
+    }
+
+    /// Number that the search for a free id begins with.
+    pub(super) fn next_id(&self) -> u32 {
+        self.next_id
+    }
+
+    /// Goes on where an earlier process was.
+    pub(super) fn set_next_id(&mut self, next: u32) {
+        self.next_id = next % self.max_ports.max(1);
+    }
+
     /// An id that no port has, or `None` when there are as many ports as may be.
     pub(super) fn free_id(&mut self) -> Option<PortId> {
-        if self.by_name.len() as u32 >= self.max_ports {
+        if self.taken.len() as u32 >= self.max_ports {
             return None;
         }
-        let used: HashSet<PortId> = self.by_name.values().copied().collect();
         loop {
             let id = PortId(self.next_id as u16);
             self.next_id = (self.next_id + 1) % self.max_ports;
-            if !used.contains(&id) {
+            if !self.taken.contains(&id) {
                 return Some(id);
             }
         }
+    }
+
+    /// Takes id, name and netdev for a port that is to be made; the worker that is to serve it.
+    pub(super) fn reserve(&mut self, id: PortId, name: &str, ifindex: Option<u32>) -> usize {
+        self.taken.insert(id);
+        self.by_name.insert(name.to_owned(), id);
+        self.by_ifindex.extend(ifindex.map(|ifindex| (ifindex, id)));
+        self.placement.place()
+    }
+
+    /// Gives back what was reserved for a port that was not made.
+    pub(super) fn cancel(&mut self, id: PortId, worker: usize) {
+        self.placement.leave(worker);
+        self.forget_keys(id);
+        self.taken.remove(&id);
+    }
+
+    fn forget_keys(&mut self, id: PortId) {
+        self.by_name.retain(|_, taken| *taken != id);
+        self.by_ifindex.retain(|_, taken| *taken != id);
+    }
+
+    /// The port of this name; not one that is still being made.
+    pub(super) fn named(&self, name: &str) -> Option<PortId> {
+        self.by_name.get(name).copied().filter(|id| self.ports.contains_key(id))
+    }
+
+    /// Whether a port has this name, or is about to.
+    pub(super) fn is_taken(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The port on this netdev.
+    pub(super) fn on(&self, ifindex: u32) -> Option<PortId> {
+        self.by_ifindex.get(&ifindex).copied()
+    }
+
+    /// Indexes of all netdevs that are ports.
+    pub(super) fn ifindexes(&self) -> impl Iterator<Item = u32> {
+        self.by_ifindex.keys().copied()
+    }
+
+    /// The netdev is this port's.
+    pub(super) fn takes_netdev(&mut self, id: PortId, ifindex: u32) {
+        self.by_ifindex.insert(ifindex, id);
+    }
+
+    /// The netdev is no port's any more.
+    pub(super) fn loses_netdev(&mut self, ifindex: u32) {
+        self.by_ifindex.remove(&ifindex);
     }
 
     /// A port, to be changed.
@@ -74,22 +146,54 @@ impl PortBook {
         self.ports.values_mut()
     }
 
-    pub(super) fn insert(&mut self, id: PortId, port: Port) {
-        self.is_changed.set(true);
-        self.ports.insert(id, port);
+    /// All ports and those that leave, for state that no snapshot shows.
+    pub(super) fn all_and_leaving(&mut self) -> impl Iterator<Item = &mut Port> {
+        self.ports.values_mut().chain(self.leaving.values_mut())
     }
 
-    pub(super) fn remove(&mut self, id: &PortId) -> Option<Port> {
+    pub(super) fn insert(&mut self, port: Port) {
         self.is_changed.set(true);
-        self.ports.remove(id)
+        self.ports.insert(port.id, port);
     }
 
-    /// Forgets all ports.
-    pub(super) fn clear(&mut self) {
+    /// A port is deleted: from now on it leaves. Its name, its netdev and its place are free at once.
+    pub(super) fn leave(&mut self, id: PortId) -> Option<&mut Port> {
         self.is_changed.set(true);
-        self.ports.clear();
+        let port = self.ports.remove(&id)?;
+        self.placement.leave(port.worker);
+        self.by_name.remove(port.spec.port_name());
+        if let Some(attachment) = &port.attachment {
+            self.by_ifindex.remove(&attachment.ifindex);
+        }
+        Some(self.leaving.entry(id).or_insert(port))
+    }
+
+    /// Ports that leave.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &Port> {
+        self.leaving.values()
+    }
+
+    /// A port that leaves.
+    pub(super) fn leaving_mut(&mut self, id: PortId) -> Option<&mut Port> {
+        self.leaving.get_mut(&id)
+    }
+
+    /// The port has left, and its id is free.
+    pub(super) fn left(&mut self, id: PortId) -> Option<Port> {
+        self.taken.remove(&id);
+        self.leaving.remove(&id)
+    }
+
+    /// Takes all ports out.
+    pub(super) fn clear(&mut self) -> Vec<Port> {
+        self.is_changed.set(true);
+        self.taken.clear();
         self.by_name.clear();
         self.by_ifindex.clear();
+        std::mem::take(&mut self.ports)
+            .into_values()
+            .chain(std::mem::take(&mut self.leaving).into_values())
+            .collect()
     }
 
     /// Whether workers may have to be shown something.
@@ -121,12 +225,24 @@ mod tests {
         let mut book = PortBook::new(3, 1);
         let take = |book: &mut PortBook, name: &str| {
             let id = book.free_id()?;
-            book.by_name.insert(name.to_owned(), id);
+            book.reserve(id, name, None);
             Some(id.0)
         };
         assert_eq!(["a", "b", "c", "d"].map(|name| take(&mut book, name)), [Some(0), Some(1), Some(2), None]);
-        book.by_name.remove("b");
-        assert_eq!(take(&mut book, "e"), Some(1));
+        book.cancel(PortId(1), 0);
+        assert_eq!((book.is_taken("b"), take(&mut book, "e")), (false, Some(1)));
+    }
+
+    #[test]
+    fn what_was_reserved_and_not_made_is_free_again() {
+        let mut book = PortBook::new(3, 2);
+        let id = book.free_id().expect("no port is there");
+        let worker = book.reserve(id, "a", Some(7));
+        assert_eq!((worker, book.is_taken("a"), book.on(7)), (0, true, Some(id)));
+        assert_eq!(book.named("a"), None, "requests must not find a port that is not there yet");
+        book.cancel(id, worker);
+        assert_eq!((book.is_taken("a"), book.on(7), book.taken.len()), (false, None, 0));
+        assert_eq!(book.reserve(PortId(2), "b", None), 0, "the worker has no port");
     }
 
     #[test]
@@ -135,6 +251,6 @@ mod tests {
         assert!(book.beside(PortId(0)).is_none() && book.all_beside().next().is_none() && !book.is_changed());
         assert!(book.get_mut(&PortId(0)).is_none() && book.is_changed());
         book.shown();
-        assert!(book.remove(&PortId(0)).is_none() && book.is_changed());
+        assert!(book.leave(PortId(0)).is_none() && book.is_changed());
     }
 }

@@ -1,7 +1,7 @@
 //! The pool's size, changed under traffic: a new generation beside the old one, which is drained and goes.
 
 use std::num::NonZeroU32;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::memory::{self, LANES};
@@ -10,49 +10,50 @@ use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Bank;
 
 use super::attach::Fitting;
-use super::port::{Binding, Ring};
-use super::{Control, ports, workers};
+use super::port::{Binding, Port, Ring};
+use super::{Change, Control, workers};
 use crate::SwitchError;
 use crate::collector;
 use crate::generation::{Generation, Stock};
-use crate::worker::{Command, Feed};
+use crate::worker::Command;
 
 /// Frames that a pool may have.
 const FRAMES: std::ops::RangeInclusive<u32> = 1024..=1_048_576;
 /// Bytes that the kernel keeps for each frame and queue (net/xdp/xsk_buff_pool.c, Linux 6.12).
 const KERNEL_BYTES: u64 = 128;
 
-impl Control {
+impl Change<'_> {
     /// Gives the pool `frames` frames. Nothing has changed if this is refused.
     pub(super) fn resize(&mut self, frames: u32) -> Result<(), ApiError> {
         self.check_size(frames)?;
-        let _short = ports::short_grace_periods(self.ports.len());
         let next = self.next_generation(frames).map_err(|error| {
             ApiError::new(ErrorCode::KernelRefused, format!("the new pool could not be had: {error}"))
                 .with_field("frames")
                 .with_value(frames)
                 .with_remedy("the old one goes on; see `forebay doctor` for locked memory")
         })?;
-        let old = self.pool.generation.replace(next);
+        self.pool.replace(next);
         self.apply_policy();
         let moved = self.move_to_new_generation();
-        let Some(old) = old else { return moved };
-        self.remove_supplies(&old);
-        drop(old);
+        self.remove_supplies();
+        let old = self.pool.take_leaving();
+        self.without_lock(|| drop(old));
         tracing::info!(frames, "the pool has another size");
         moved
     }
 
-    fn next_generation(&self, frames: u32) -> Result<Generation, SwitchError> {
-        let old = self.pool.generation.as_ref().expect("the caller has checked that the switch runs");
+    fn next_generation(&mut self, frames: u32) -> Result<Generation, SwitchError> {
+        let old = self.pool.current().expect("the caller has checked that the switch runs");
         let queues = self.workers.len() as u32;
         let frames = NonZeroU32::new(frames).expect("the least size is not zero");
-        let stock = Stock::new(frames, old.stock.arena.frame_size())?;
-        let pairs = collector::make_pairs(&self.netns, queues)?;
-        let settings = self.pool.collector_refill;
-        let refill = |high| settings.refill(high);
-        let (generation, supplied) =
-            Generation::new(old.next_parity(), stock, pairs, &self.datapath, queues, refill)?;
+        let (parity, frame_size) = (old.next_parity(), old.stock.arena.frame_size());
+        let (netns, datapath) = (Arc::clone(&self.netns), Arc::clone(&self.datapath));
+        let settings = self.pool.collector_refill();
+        let (generation, supplied) = self.without_lock(|| {
+            let stock = Stock::new(frames, frame_size)?;
+            let pairs = collector::make_pairs(&netns, queues)?;
+            Generation::new(parity, stock, pairs, &datapath, queues, |high| settings.refill(high))
+        })?;
         workers::hand_out(&self.workers, supplied);
         Ok(generation)
     }
@@ -60,37 +61,49 @@ impl Control {
     /// Rings on the new collector for all that had some on the old one. Ports which are bound directly to the old pool
     /// step over to the collector until it is gone.
     fn move_to_new_generation(&mut self) -> Result<(), ApiError> {
-        let mut leaving = Vec::new();
-        if self.pool.mode == SpoolMode::Basic {
+        if self.pool.mode() == SpoolMode::Basic {
             let new = self.open_shared_rings()?;
-            self.leave_shared_rings(new, &mut leaving);
+            self.pool.share_rings(new);
         }
-        let draws = |port: &super::port::Port| port.stock.is_none();
+        let draws = |port: &Port| port.stock.is_none();
         let ids: Vec<PortId> = self.ports.values().filter(|port| draws(port)).map(|port| port.id).collect();
         let mut moved = Ok(());
         for id in &ids {
             let (fitting, binding) = (Fitting::of(&self.ports[id]), self.ports[id].binding);
             let on_the_way = if binding == Binding::Direct { Binding::Collector } else { binding };
-            if let Err(error) = self.rebind(*id, fitting, on_the_way, &mut leaving) {
-                self.strand(*id, &error, &mut leaving);
+            if let Err(error) = self.rebind(*id, fitting, on_the_way) {
+                self.strand(*id, &error);
                 moved = moved.and(Err(error));
             }
         }
         self.publish();
-        self.retire_replaced(leaving);
-        let mut leaving = Vec::new();
+        self.retire_replaced();
         for id in ids {
             if self.ports[&id].rxq.direct {
-                moved = moved.and(self.fit_to_mode(id, &mut leaving));
+                moved = moved.and(self.fit_to_mode(id));
             }
         }
-        self.retire_replaced(leaving);
+        self.retire_replaced();
         moved
     }
 
+    /// Waits until no worker has frames of the generation that leaves.
+    fn remove_supplies(&mut self) {
+        let (done, all_done) = mpsc::channel();
+        for number in self.pool.leaving_collectors() {
+            for worker in &self.workers {
+                worker.send(Command::RemoveSupply(number, done.clone()));
+            }
+        }
+        drop(done);
+        self.without_lock(|| while all_done.recv().is_ok() {});
+    }
+}
+
+impl Control {
     /// A port that could not be moved has no rings rather than rings on what goes away.
-    fn strand(&mut self, id: PortId, error: &ApiError, leaving: &mut Vec<(Feed, Ring)>) {
-        let generation = self.pool.generation.iter().flat_map(Generation::intakes);
+    fn strand(&mut self, id: PortId, error: &ApiError) {
+        let generation = self.pool.current().into_iter().flat_map(Generation::intakes);
         let banks: Vec<Bank> = generation.map(|intake| Bank::Collector(intake.number)).collect();
         let port = self.port_mut(id);
         let rings = std::mem::take(&mut port.rings);
@@ -98,18 +111,7 @@ impl Control {
             rings.into_iter().partition(|ring| banks.contains(&ring.bank));
         port.rings = new;
         (port.state, port.reason) = (PortState::AttachFailed, error.to_string());
-        leaving.extend(old.into_iter().map(|ring| (Feed::Port(id), ring)));
-    }
-
-    fn remove_supplies(&self, old: &Generation) {
-        let (done, all_done) = mpsc::channel();
-        for (worker, intake) in
-            self.workers.iter().flat_map(|worker| old.intakes().iter().map(move |intake| (worker, intake)))
-        {
-            worker.send(Command::RemoveSupply(intake.number, done.clone()));
-        }
-        drop(done);
-        while all_done.recv().is_ok() {}
+        port.leaving_rings.extend(old);
     }
 
     /// Whether there can be a pool of `frames` frames: for rings, reserves and in memory.
@@ -127,7 +129,7 @@ impl Control {
             );
         }
         let deepest =
-            self.ports.values().map(|port| port.rxq.depth).max().unwrap_or(0).max(self.pool.rxq.depth);
+            self.ports.values().map(|port| port.rxq.depth).max().unwrap_or(0).max(self.pool.rxq().depth);
         if frames < 2 * deepest {
             let limit = format!("at least twice the deepest ring, {}", 2 * deepest);
             return refuse(

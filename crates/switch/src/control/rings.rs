@@ -1,23 +1,25 @@
 //! Rings: opened, entered into the kernel's table, handed to workers, and taken back with every frame in them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 
 use forebay_control::port::AttachKind;
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::{Bank, RingOwner, RingRule, grace_period};
 use forebay_policy::{Lane, Turn};
-use forebay_xsk::{PortSocket, RxRing, Statistics, XskError};
+use forebay_xsk::{PortSocket, RxRing, XskError};
 
+use super::kernel_error::refused;
 use super::port::{self, Port, Ring};
-use super::{Control, attach};
+use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::flood::PortFlood;
 use crate::generation::SupplyGauge;
 use crate::worker::{
-    Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, Source, SuppliedBy, Supply, XskSource,
+    Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
 };
 
 /// Threads that close sockets side by side: each close waits for a grace period, and they can share one.
@@ -49,23 +51,109 @@ pub(super) struct Service {
     pub(super) is_marked: bool,
 }
 
-impl Control {
+impl Change<'_> {
     /// Opens rings on the collectors. Sockets look their netdev up in the namespace they are opened in, so this runs in
     /// the collectors'.
-    pub(super) fn open_on_collectors(&self, wanted: Vec<Wanted>) -> Vec<Result<Vec<Opened>, XskError>> {
-        let Some(generation) = &self.pool.generation else { return Vec::new() };
-        let queues = Lane::ALL.map(|lane| generation.intake(lane).collector.queues.clone());
-        self.netns.run(move || {
-            let open = |Wanted { lane, workers, depth }: Wanted| {
-                workers
-                    .map(|worker| {
-                        let (socket, ring) = PortSocket::bind(&queues[lane.index()][worker], depth)?;
-                        Ok(Opened { worker, socket, ring })
-                    })
-                    .collect()
-            };
-            wanted.into_iter().map(open).collect()
+    pub(super) fn open_on_collectors(&mut self, wanted: Vec<Wanted>) -> Vec<Result<Vec<Opened>, XskError>> {
+        let Some(queues) = self.pool.queues() else { return Vec::new() };
+        let netns = Arc::clone(&self.netns);
+        self.without_lock(|| {
+            netns.run(move || {
+                let open = |Wanted { lane, workers, depth }: Wanted| {
+                    workers
+                        .map(|worker| {
+                            let (socket, ring) = PortSocket::bind(&queues[lane.index()][worker], depth)?;
+                            Ok(Opened { worker, socket, ring })
+                        })
+                        .collect()
+                };
+                wanted.into_iter().map(open).collect()
+            })
         })
+    }
+
+    /// Waits until workers have forgotten the ports.
+    pub(super) fn dismiss(&mut self, ids: &[PortId]) {
+        let (done, all_done) = mpsc::channel();
+        for worker in &self.workers {
+            ids.iter().for_each(|id| worker.send(Command::RemoveMember(*id, done.clone())));
+        }
+        drop(done);
+        self.without_lock(|| while all_done.recv().is_ok() {});
+    }
+
+    /// Takes back rings in whose place others are, maybe on another collector: what programs sent before they saw the new
+    /// ones arrives first, but for what a veth keeps in its queue longer than a grace period lasts.
+    pub(super) fn retire_replaced(&mut self) {
+        if self.leaving_rings().next().is_some() {
+            self.without_lock(grace_period);
+            self.retire();
+        }
+    }
+
+    /// Takes back all rings that leave: the kernel delivers to them no more, what lies in them is served, their sockets
+    /// are closed. Returns after a grace period, also if there are none.
+    pub(super) fn retire(&mut self) {
+        self.stop_delivery();
+        self.without_lock(grace_period);
+        let all_emptied = self.empty_rings();
+        let emptied: Vec<Emptied> = self.without_lock(|| all_emptied.iter().collect());
+        let closing = self.take_emptied(emptied);
+        self.without_lock(|| close(closing));
+    }
+}
+
+impl Control {
+    /// Rings that leave, with what they were for.
+    fn leaving_rings(&self) -> impl Iterator<Item = (Feed, &Ring)> {
+        let ports = self.ports.values().chain(self.ports.leaving());
+        let of_ports =
+            ports.flat_map(|port| port.leaving_rings.iter().map(|ring| (Feed::Port(port.id), ring)));
+        of_ports.chain(self.pool.leaving_rings().iter().map(|ring| (Feed::Shared, ring)))
+    }
+
+    /// Has the kernel deliver to leaving rings no more.
+    fn stop_delivery(&self) {
+        for (feed, ring) in self.leaving_rings() {
+            // The socket of a ring that has taken this one's place stays in the table.
+            let is_its = |other: &Ring| other.bank == ring.bank && other.worker == ring.worker;
+            if !self.rings_of(feed).iter().any(is_its) {
+                self.datapath.clear_socket(ring.bank, owner_of(feed), ring.worker as u32);
+            }
+        }
+    }
+
+    /// Has workers serve what lies in leaving rings, and forget these; what they tell of each.
+    fn empty_rings(&mut self) -> Receiver<Emptied> {
+        let (done, all_done) = mpsc::channel();
+        let leaving: Vec<(usize, Slot, bool)> = self
+            .leaving_rings()
+            .map(|(feed, ring)| {
+                let is_replaced = self.rings_of(feed).iter().any(|other| other.worker == ring.worker);
+                (ring.worker, ring.slot, is_replaced)
+            })
+            .collect();
+        for (worker, slot, is_replaced) in leaving {
+            self.workers[worker].retire(slot, is_replaced, done.clone());
+        }
+        all_done
+    }
+
+    /// Takes all leaving rings out, with what they had been given. What the kernel dropped at them stays counted.
+    fn take_emptied(&mut self, emptied: Vec<Emptied>) -> Vec<(Ring, Option<Box<Supply>>)> {
+        let mut rings = self.pool.take_leaving_rings();
+        for port in self.ports.all_and_leaving() {
+            port.past_drops = port::drops_at(&port.leaving_rings, port.past_drops);
+            port.leaving_stock = None;
+            rings.append(&mut port.leaving_rings);
+        }
+        let emptied = emptied.into_iter().filter_map(|one| Some(((one.worker, one.slot), one.supply?)));
+        let mut supplies: BTreeMap<(usize, Slot), Box<Supply>> = emptied.collect();
+        let with_supply = |ring: Ring| {
+            let supply = supplies.remove(&(ring.worker, ring.slot));
+            (ring, supply)
+        };
+        rings.into_iter().map(with_supply).collect()
     }
 
     /// A tcx port's packets go to its worker. An XDP port's frames take the queue of the CPU they arrive on, so every
@@ -82,9 +170,7 @@ impl Control {
         let Opened { worker, socket, ring } = opened;
         let Service { bank, feed, depth, rule, own, is_marked } = service;
         let (owner, queue) = (owner_of(feed), worker as u32);
-        self.datapath
-            .set_socket(bank, owner, queue, socket.as_fd())
-            .map_err(|error| attach::refused(&error))?;
+        self.datapath.set_socket(bank, owner, queue, socket.as_fd()).map_err(|error| refused(&error))?;
         let (socket, gauge) = (Arc::new(socket), Arc::new(RingGauge::default()));
         let account = self.datapath.ring_account(owner, queue);
         account.set_rule(rule);
@@ -138,57 +224,10 @@ impl Control {
         }
     }
 
-    /// Waits until workers have forgotten the ports.
-    pub(super) fn dismiss(&self, ids: impl Iterator<Item = PortId> + Clone) {
-        let (done, all_done) = mpsc::channel();
-        for worker in &self.workers {
-            ids.clone().for_each(|id| worker.send(Command::RemoveMember(id, done.clone())));
-        }
-        drop(done);
-        while all_done.recv().is_ok() {}
-    }
-
-    /// Takes rings back: the kernel delivers to them no more, what lies in them is served, their sockets are closed.
-    /// Says what the kernel had dropped at each.
-    pub(super) fn retire(&mut self, leaving: Vec<(Feed, Ring)>) -> Vec<(Feed, Statistics)> {
-        if leaving.is_empty() {
-            return Vec::new();
-        }
-        for (feed, ring) in &leaving {
-            // The socket of a ring that has taken this one's place stays in the table.
-            if !self
-                .rings_of(*feed)
-                .iter()
-                .any(|other| other.bank == ring.bank && other.worker == ring.worker)
-            {
-                self.datapath.clear_socket(ring.bank, owner_of(*feed), ring.worker as u32);
-            }
-        }
-        grace_period();
-        let (done, all_done) = mpsc::channel();
-        for (feed, ring) in &leaving {
-            let replaced = self.rings_of(*feed).iter().any(|other| other.worker == ring.worker);
-            self.workers[ring.worker].retire(ring.slot, replaced, done.clone());
-        }
-        drop(done);
-        let mut emptied: Vec<Emptied> = all_done.iter().filter(|emptied| emptied.supply.is_some()).collect();
-        let dropped = leaving
-            .iter()
-            .map(|(feed, ring)| (*feed, port::drops_at(std::slice::from_ref(ring), Statistics::default())))
-            .collect();
-        let closing = leaving.into_iter().map(|(_, ring)| {
-            let is_its = |emptied: &Emptied| (emptied.worker, emptied.slot) == (ring.worker, ring.slot);
-            let supply = emptied.iter().position(is_its).and_then(|at| emptied.swap_remove(at).supply);
-            (ring, supply)
-        });
-        close(closing.collect());
-        dropped
-    }
-
     fn rings_of(&self, feed: Feed) -> &[Ring] {
         match feed {
             Feed::Port(id) => self.ports.get(&id).map_or(&[], |port| &port.rings),
-            Feed::Shared => &self.pool.shared_rings,
+            Feed::Shared => self.pool.shared_rings(),
         }
     }
 }

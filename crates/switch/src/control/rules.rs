@@ -13,6 +13,8 @@ use forebay_kernel::{ClassTable, DatapathError};
 use forebay_policy::Nanos;
 
 use super::Control;
+use super::port_book::PortBook;
+use crate::flows::FlowBook;
 use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
 
 /// All rules there are.
@@ -59,6 +61,7 @@ impl Rules {
         self.rules.iter().map(|(id, rule)| (*id, rule.asked.clone())).collect()
     }
 
+    /// What is to be in force, and what the kernel is to tell packets apart by.
     fn active(&self) -> Result<RuleSet, TooManyClasses> {
         RuleSet::new(self.rules.iter().filter_map(|(id, rule)| {
             let resolved = rule.resolved.as_ref().ok()?;
@@ -68,43 +71,98 @@ impl Rules {
             Some((rule.asked.priority.into(), matching, active))
         }))
     }
+
+    /// Whether another rule may be there, beside those that are.
+    fn check(&self, request: &RuleAdd) -> Result<(), ApiError> {
+        if let Some((id, _)) = self.rules.iter().find(|(_, rule)| rule.asked.asks_the_same(request)) {
+            let message = format!("rule {id} asks the same with the same priority");
+            return Err(ApiError::new(ErrorCode::RuleExists, message)
+                .with_field("priority")
+                .with_value(request.priority)
+                .with_remedy(format!("give another priority, or delete it first: forebay flow del {id}")));
+        }
+        if self.rules.len() >= MAX_RULES {
+            let message = format!("there are {} rules already", self.rules.len());
+            return Err(ApiError::new(ErrorCode::TooManyRules, message)
+                .with_limit(MAX_RULES)
+                .with_remedy("delete rules with forebay flow del"));
+        }
+        Ok(())
+    }
+
+    /// Looks the rules' ports up again; says whether a rule wakes up or goes to sleep.
+    fn resolve_again(&mut self, ports: &PortBook) -> bool {
+        let mut is_other = false;
+        for rule in self.rules.values_mut() {
+            let resolved = resolve(&rule.asked, ports);
+            is_other |= rule.resolved != resolved;
+            rule.resolved = resolved;
+        }
+        is_other
+    }
+
+    /// All rules as users see them, with what `flows` carried under them.
+    fn show_all(&self, flows: &FlowBook, now: Nanos) -> Vec<RuleShow> {
+        let mut shown: Vec<RuleShow> =
+            self.rules.iter().map(|(id, rule)| rule.show(*id, flows, now)).collect();
+        shown.sort_by_key(|shown| (std::cmp::Reverse(shown.rule.priority), shown.id));
+        shown
+    }
+}
+
+impl Rule {
+    /// A new one, for so many workers.
+    fn new(asked: RuleAdd, ports: &PortBook, workers: usize, added: Nanos) -> Self {
+        let resolved = resolve(&asked, ports);
+        Self { asked, added, cells: Arc::new(RuleCells::new(workers)), resolved }
+    }
+
+    fn show(&self, id: u64, flows: &FlowBook, now: Nanos) -> RuleShow {
+        let (packets, bytes) = self.cells.sum();
+        let carried = flows.of_rule(id);
+        let missing = self.resolved.as_ref().err();
+        RuleShow {
+            id,
+            rule: self.asked.clone(),
+            state: if missing.is_none() { RuleState::Active } else { RuleState::Asleep },
+            reason: missing.map(|port| format!("there is no port `{port}`")),
+            packets: packets + carried.packets,
+            bytes: bytes + carried.bytes,
+            age_seconds: Nanos(now.0.saturating_sub(self.added.0)).seconds().into(),
+        }
+    }
+}
+
+/// Looks up the ports that a rule names, or says which is not there.
+fn resolve(rule: &RuleAdd, ports: &PortBook) -> Result<Resolved, String> {
+    let id = |name: &str| ports.named(name).ok_or_else(|| name.to_owned());
+    let doing = match &rule.action {
+        RuleAction::Drop => Doing::Drop,
+        RuleAction::Normal => Doing::Normal,
+        RuleAction::Mark(mark) => Doing::Mark(*mark),
+        RuleAction::Mirror(port) => Doing::Mirror(id(port)?),
+        RuleAction::Output(ports) => {
+            Doing::Output(ports.iter().map(|port| id(port)).collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(Resolved { in_port: rule.in_port.as_deref().map(id).transpose()?, doing })
 }
 
 impl Control {
     /// Counters are as they were settled last.
     pub(crate) fn rule_list(&self) -> Vec<RuleShow> {
-        let mut shown: Vec<RuleShow> =
-            self.rules.rules.iter().map(|(id, rule)| self.show_rule(*id, rule)).collect();
-        shown.sort_by_key(|shown| (std::cmp::Reverse(shown.rule.priority), shown.id));
-        shown
-    }
-
-    fn show_rule(&self, id: u64, rule: &Rule) -> RuleShow {
-        let (packets, bytes) = rule.cells.sum();
-        let carried = self.flow_book().of_rule(id);
-        let missing = rule.resolved.as_ref().err();
-        RuleShow {
-            id,
-            rule: rule.asked.clone(),
-            state: if missing.is_none() { RuleState::Active } else { RuleState::Asleep },
-            reason: missing.map(|port| format!("there is no port `{port}`")),
-            packets: packets + carried.packets,
-            bytes: bytes + carried.bytes,
-            age_seconds: Nanos(self.now().0.saturating_sub(rule.added.0)).seconds().into(),
-        }
+        self.rules.show_all(&self.flow_book(), self.now())
     }
 
     pub(crate) fn flow_add(&mut self, request: &RuleAdd) -> Result<RuleShow, ApiError> {
         self.generation()?;
         request.validate()?;
-        self.refuse_rule(request)?;
-        let resolved = self.resolve(request);
-        if let Err(port) = &resolved {
+        self.rules.check(request)?;
+        let rule = Rule::new(request.clone(), &self.ports, self.workers.len(), self.now());
+        if let Err(port) = &rule.resolved {
             return Err(no_such_port(request, port));
         }
         let id = self.rules.next_id;
-        let cells = Arc::new(RuleCells::new(self.workers.len()));
-        let rule = Rule { asked: request.clone(), added: self.now(), cells, resolved };
         self.rules.rules.insert(id, rule);
         if let Err(error) = self.change_rules() {
             self.rules.rules.remove(&id);
@@ -113,7 +171,7 @@ impl Control {
                 .with_remedy("delete rules that tell apart what need not be told apart"));
         }
         self.rules.next_id += 1;
-        Ok(self.show_rule(id, &self.rules.rules[&id]))
+        Ok(self.rules.rules[&id].show(id, &self.flow_book(), self.now()))
     }
 
     /// Rules of an earlier process, which keep their ids.
@@ -123,30 +181,12 @@ impl Control {
             return;
         }
         for (id, asked) in rules {
-            let (resolved, added) = (self.resolve(&asked), self.now());
-            let cells = Arc::new(RuleCells::new(self.workers.len()));
-            self.rules.rules.insert(id, Rule { asked, added, cells, resolved });
+            let rule = Rule::new(asked, &self.ports, self.workers.len(), self.now());
+            self.rules.rules.insert(id, rule);
         }
         if let Err(error) = self.change_rules() {
             tracing::error!(%error, "rules could not be taken over; the kernel follows no flows");
         }
-    }
-
-    fn refuse_rule(&self, request: &RuleAdd) -> Result<(), ApiError> {
-        if let Some((id, _)) = self.rules.rules.iter().find(|(_, rule)| rule.asked.asks_the_same(request)) {
-            let message = format!("rule {id} asks the same with the same priority");
-            return Err(ApiError::new(ErrorCode::RuleExists, message)
-                .with_field("priority")
-                .with_value(request.priority)
-                .with_remedy(format!("give another priority, or delete it first: forebay flow del {id}")));
-        }
-        if self.rules.rules.len() >= MAX_RULES {
-            let message = format!("there are {} rules already", self.rules.rules.len());
-            return Err(ApiError::new(ErrorCode::TooManyRules, message)
-                .with_limit(MAX_RULES)
-                .with_remedy("delete rules with forebay flow del"));
-        }
-        Ok(())
     }
 
     pub(crate) fn flow_del(&mut self, id: u64) -> Result<RuleShow, ApiError> {
@@ -158,41 +198,21 @@ impl Control {
         if let Err(error) = self.change_rules() {
             tracing::error!(%error, "rules could not be changed; the kernel follows no flows");
         }
-        self.flow_book().settle_all(self.now());
-        let shown = self.show_rule(id, &rule);
-        self.flow_book().forget_rule(id);
+        let now = self.now();
+        let mut book = self.flow_book();
+        book.settle_all(now);
+        let shown = rule.show(id, &book, now);
+        book.forget_rule(id);
         Ok(shown)
     }
 
     /// Ports have come or gone: rules that name them wake up or go to sleep.
     pub(super) fn resolve_rules(&mut self) {
-        let resolved: Vec<_> =
-            self.rules.rules.iter().map(|(id, rule)| (*id, self.resolve(&rule.asked))).collect();
-        let mut changed = false;
-        for (id, resolved) in resolved {
-            if let Some(rule) = self.rules.rules.get_mut(&id).filter(|rule| rule.resolved != resolved) {
-                rule.resolved = resolved;
-                changed = true;
-            }
-        }
-        if changed && let Err(error) = self.change_rules() {
+        if self.rules.resolve_again(&self.ports)
+            && let Err(error) = self.change_rules()
+        {
             tracing::error!(%error, "rules could not be changed; the kernel follows no flows");
         }
-    }
-
-    /// Looks up the ports that a rule names, or says which is not there.
-    fn resolve(&self, rule: &RuleAdd) -> Result<Resolved, String> {
-        let id = |name: &str| self.ports.by_name.get(name).copied().ok_or_else(|| name.to_owned());
-        let doing = match &rule.action {
-            RuleAction::Drop => Doing::Drop,
-            RuleAction::Normal => Doing::Normal,
-            RuleAction::Mark(mark) => Doing::Mark(*mark),
-            RuleAction::Mirror(port) => Doing::Mirror(id(port)?),
-            RuleAction::Output(ports) => {
-                Doing::Output(ports.iter().map(|port| id(port)).collect::<Result<_, _>>()?)
-            }
-        };
-        Ok(Resolved { in_port: rule.in_port.as_deref().map(id).transpose()?, doing })
     }
 
     /// Shows workers and kernel the rules as they are now. When this returns, what was decided before is void.

@@ -1,81 +1,21 @@
 //! Receive queues: how deep, and how full their fill rings are kept.
 
-use forebay_control::config::PoolConfig;
 use forebay_control::eswitch::SpoolMode;
 use forebay_control::port::AttachKind;
 use forebay_control::rxq::{
-    RefillKind, RxqBinding, RxqCollector, RxqCollectorSet, RxqLane, RxqPort, RxqSet, RxqShow, check_depth,
-    check_low,
+    RxqBinding, RxqCollector, RxqCollectorSet, RxqLane, RxqPort, RxqSet, RxqShow, check_depth, check_low,
 };
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_policy::{Lane, Refill, RefillRule};
+use forebay_policy::Lane;
 
-use super::Control;
 use super::attach::Fitting;
 use super::port::{Binding, Port};
+use super::port_rxq::{Rxq, kind, rule};
+use super::{Change, Control};
 use crate::generation::SupplyGauge;
 use crate::worker::Command;
 
-/// How a fill ring is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RefillSettings {
-    pub(super) rule: RefillRule,
-    pub(super) low: u32,
-}
-
-impl RefillSettings {
-    pub(super) fn new(config: &PoolConfig) -> Self {
-        Self { rule: rule(config.refill), low: config.refill_low }
-    }
-
-    /// For a ring of `high` entries.
-    pub(super) fn refill(self, high: u32) -> Refill {
-        Refill::new(self.rule, self.low.min(high), high)
-    }
-}
-
-fn rule(kind: RefillKind) -> RefillRule {
-    match kind {
-        RefillKind::Static => RefillRule::Static,
-        RefillKind::Adaptive => RefillRule::Adaptive,
-    }
-}
-
-/// One port's receive queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rxq {
-    /// Entries of an RX ring; of its own fill ring too, where it is bound directly.
-    pub(super) depth: u32,
-    pub(super) refill: RefillSettings,
-    /// Bound to the port's own netdev, though the spool mode does not ask for it.
-    pub(super) direct: bool,
-}
-
-impl Rxq {
-    pub(super) fn new(config: &PoolConfig) -> Self {
-        Self { depth: config.rx_ring_depth, refill: RefillSettings::new(config), direct: false }
-    }
-
-    /// The request that leads from `default` to this.
-    pub(super) fn asked(self, default: Self) -> RxqSet {
-        let refill = self.refill;
-        RxqSet {
-            depth: (self.depth != default.depth).then_some(self.depth),
-            refill: (refill.rule != default.refill.rule).then(|| kind(refill.rule)),
-            low: (refill.low != default.refill.low).then_some(refill.low),
-            binding: (self.direct != default.direct).then_some(RxqBinding::Direct),
-        }
-    }
-}
-
-impl Control {
-    pub(crate) fn rxq_show(&self) -> RxqShow {
-        RxqShow {
-            collectors: self.rxq_collectors(),
-            ports: self.ports.values().map(|port| self.rxq_port(port)).collect(),
-        }
-    }
-
+impl Change<'_> {
     /// Changes a port's receive queues: new rings come before the old ones go.
     pub(crate) fn rxq_set(&mut self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
         self.generation()?;
@@ -116,11 +56,11 @@ impl Control {
 
     fn is_direct(&self, binding: RxqBinding) -> Result<bool, ApiError> {
         let refuse = |remedy: &str| {
-            let message = format!("a port cannot be bound so in spool mode {}", self.pool.mode);
+            let message = format!("a port cannot be bound so in spool mode {}", self.pool.mode());
             let error = ApiError::new(ErrorCode::NotSupported, message);
             Err(error.with_field("binding").with_value(binding).with_remedy(remedy))
         };
-        match (self.pool.mode, binding) {
+        match (self.pool.mode(), binding) {
             (SpoolMode::Spp, RxqBinding::Collector) => Ok(false),
             (SpoolMode::Spp, RxqBinding::Direct) => Ok(true),
             (_, RxqBinding::Shared) => {
@@ -148,18 +88,26 @@ impl Control {
     }
 
     fn move_rings(&mut self, id: PortId, before: Rxq) -> Result<(), ApiError> {
-        let mut leaving = Vec::new();
         // Two sockets cannot be bound to one queue of a netdev, so the way from there to there leads over the collector.
         if self.ports[&id].binding == Binding::Direct && self.ports[&id].rxq != before {
             let fitting = Fitting::of(&self.ports[&id]);
-            self.rebind(id, fitting, Binding::Collector, &mut leaving)?;
-            self.retire_replaced(std::mem::take(&mut leaving));
+            self.rebind(id, fitting, Binding::Collector)?;
+            self.retire_replaced();
         }
-        let moved = self.fit_to_mode(id, &mut leaving);
+        let moved = self.fit_to_mode(id);
         self.publish();
-        self.retire_replaced(leaving);
+        self.retire_replaced();
         self.apply_policy();
         moved
+    }
+}
+
+impl Control {
+    pub(crate) fn rxq_show(&self) -> RxqShow {
+        RxqShow {
+            collectors: self.rxq_collectors(),
+            ports: self.ports.values().map(|port| self.rxq_port(port)).collect(),
+        }
     }
 
     pub(crate) fn rxq_set_collector(
@@ -167,16 +115,18 @@ impl Control {
         change: RxqCollectorSet,
     ) -> Result<Vec<RxqCollector>, ApiError> {
         let high = self.generation()?.intake(Lane::Calm).fill_entries;
+        let mut settings = self.pool.collector_refill();
         if let Some(low) = change.low {
             check_low(low, high)?;
-            self.pool.collector_refill.low = low;
+            settings.low = low;
         }
         if let Some(kind) = change.refill {
-            self.pool.collector_refill.rule = rule(kind);
+            settings.rule = rule(kind);
         }
+        self.pool.set_collector_refill(settings);
         for worker in &self.workers {
             for intake in self.generation()?.intakes() {
-                let refill = self.pool.collector_refill.refill(intake.fill_entries);
+                let refill = settings.refill(intake.fill_entries);
                 worker.send(Command::SetRefill(intake.number, refill));
             }
         }
@@ -185,12 +135,12 @@ impl Control {
 
     fn rxq_collectors(&self) -> Vec<RxqCollector> {
         let intakes =
-            self.pool.generation.iter().flat_map(|generation| Lane::ALL.iter().zip(generation.intakes()));
+            self.pool.current().into_iter().flat_map(|generation| Lane::ALL.iter().zip(generation.intakes()));
         let shown = intakes.map(|(of, intake)| RxqCollector {
             lane: lane(*of),
             depth: intake.fill_entries,
-            refill: kind(self.pool.collector_refill.rule),
-            low: self.pool.collector_refill.low.min(intake.fill_entries),
+            refill: kind(self.pool.collector_refill().rule),
+            low: self.pool.collector_refill().low.min(intake.fill_entries),
             posted: intake.gauges.iter().map(SupplyGauge::posted).sum(),
         });
         shown.collect()
@@ -220,12 +170,5 @@ fn lane(lane: Lane) -> RxqLane {
     match lane {
         Lane::Calm => RxqLane::Calm,
         Lane::Busy => RxqLane::Busy,
-    }
-}
-
-fn kind(rule: RefillRule) -> RefillKind {
-    match rule {
-        RefillRule::Static => RefillKind::Static,
-        RefillRule::Adaptive => RefillKind::Adaptive,
     }
 }

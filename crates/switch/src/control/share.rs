@@ -6,55 +6,13 @@ use forebay_kernel::RingRule;
 use forebay_policy::{Admission, Occupancy, Th, Threshold};
 use forebay_pool::Magazine;
 
-use super::Control;
 use super::port::{Binding, Port};
-use crate::generation::Generation;
+use super::{Change, Control};
 
-/// A port's part in the pool until something else is asked for: as much as is free. Nothing is reserved, because with a
-/// thousand ports that could not be kept.
-pub(super) const DEFAULT: Share = Share { threshold: Threshold::Dynamic(Th::ONE), reserve: 0 };
-
-/// Frames up to which a ring may use the headroom: four budgets of a turn.
+/// Frames up to which a ring may use the headroom: four turns of packets.
 const FIRST_BURST: u32 = 256;
 /// Headroom is room for two first bursts, and no more than this part of the pool.
 const HEADROOM_PART: u32 = 8;
-
-/// One port's part in the pool. It counts for each RX ring of the port by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
-    threshold: Threshold,
-    /// Frames it may hold whatever its threshold says.
-    reserve: u32,
-}
-
-impl Share {
-    /// For the kernel programs.
-    pub(super) fn rule(self, depth: u32) -> RingRule {
-        let (th, limit) = match self.threshold {
-            Threshold::Dynamic(th) => (th.get().into(), 0),
-            Threshold::Static(frames) => (0, frames),
-        };
-        RingRule { depth, reserve: self.reserve, th, limit }
-    }
-
-    /// The request that leads from the default to this.
-    pub(super) fn asked(self, frame_bytes: u32) -> PoolPortSet {
-        PoolPortSet {
-            threshold: (self.threshold != DEFAULT.threshold).then(|| self.show(frame_bytes)),
-            reserve: (self.reserve != DEFAULT.reserve).then_some(self.reserve),
-        }
-    }
-
-    /// For whoever asks.
-    pub(super) fn show(self, frame_bytes: u32) -> PoolThreshold {
-        match self.threshold {
-            Threshold::Dynamic(th) => PoolThreshold::Dynamic { th: th.get() },
-            Threshold::Static(frames) => {
-                PoolThreshold::Static { bytes: u64::from(frames) * u64::from(frame_bytes) }
-            }
-        }
-    }
-}
 
 /// For the ring that ports share: as many as fit, with room for those under way to it.
 pub(super) fn shared_ring_rule(depth: u32, under_way: u32) -> RingRule {
@@ -67,12 +25,40 @@ pub(super) fn own_memory_rule(depth: u32) -> RingRule {
     RingRule { depth, reserve: depth, th: 0, limit: depth }
 }
 
-impl Control {
+/// Frames of the pool that fill rings of these ports' own keep.
+pub(super) fn frames_for_direct_rings<'a>(ports: impl Iterator<Item = &'a Port>) -> u32 {
+    let drawing = ports.filter(|port| port.binding == Binding::Direct && port.stock.is_none());
+    drawing.flat_map(|port| &port.rings).map(|ring| ring.depth + Magazine::FRAMES).sum()
+}
+
+/// Frames of a pool of `size` that thresholds leave alone, and how many of them one first burst may take.
+pub(super) fn headroom(policy: PoolPolicy, size: u32) -> (u32, u32) {
+    match policy {
+        PoolPolicy::Dt => (0, 0),
+        PoolPolicy::Headroom => {
+            let headroom = (2 * FIRST_BURST).min(size / HEADROOM_PART);
+            (headroom, FIRST_BURST.min(headroom))
+        }
+    }
+}
+
+/// Tells the kernel programs of a port's part in the pool.
+pub(super) fn apply(port: &Port) {
+    for ring in &port.rings {
+        let rule = match port.stock {
+            Some(_) => own_memory_rule(ring.depth),
+            None => port.share.rule(ring.depth),
+        };
+        ring.account.set_rule(rule);
+    }
+}
+
+impl Change<'_> {
     /// Changes how the pool is shared, for all ports.
     pub(crate) fn pool_set(&mut self, change: PoolSet) -> Result<PoolShow, ApiError> {
         self.generation()?;
         if let Some(policy) = change.policy {
-            self.pool.policy = policy;
+            self.pool.set_policy(policy);
             self.apply_policy();
         }
         if let Some(frames) = change.frames {
@@ -80,33 +66,12 @@ impl Control {
         }
         Ok(self.pool())
     }
+}
 
-    /// Tells the kernel programs how large the pool is and what part of it thresholds leave alone.
+impl Control {
+    /// Tells the kernel programs how large the pool is, and what part of it each port has.
     pub(super) fn apply_policy(&self) {
-        let size = self.pool.generation.as_ref().map_or(0, Generation::shared_frames);
-        let size = size.saturating_sub(self.frames_for_direct_rings());
-        let accounts = self.datapath.accounts();
-        accounts.set_pool_size(size.into());
-        match self.pool.policy {
-            PoolPolicy::Dt => accounts.set_headroom(0, 0),
-            PoolPolicy::Headroom => {
-                let headroom = (2 * FIRST_BURST).min(size / HEADROOM_PART);
-                accounts.set_headroom(headroom.into(), FIRST_BURST.min(headroom).into());
-            }
-        }
-        for port in self.ports.values() {
-            self.apply_share(port);
-        }
-    }
-
-    fn apply_share(&self, port: &Port) {
-        for ring in &port.rings {
-            let rule = match port.stock {
-                Some(_) => own_memory_rule(ring.depth),
-                None => port.share.rule(ring.depth),
-            };
-            ring.account.set_rule(rule);
-        }
+        self.pool.apply(self.ports.values(), self.datapath.accounts());
     }
 
     pub(crate) fn pool_port_set(&mut self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
@@ -121,7 +86,7 @@ impl Control {
             share.reserve = reserve;
         }
         self.port_mut(id).share = share;
-        self.apply_share(&self.ports[&id]);
+        apply(&self.ports[&id]);
         Ok(self.pool_port(&self.ports[&id]))
     }
 
@@ -156,17 +121,11 @@ impl Control {
         }
     }
 
-    /// Frames of the pool that fill rings of ports' own keep.
-    fn frames_for_direct_rings(&self) -> u32 {
-        let drawing =
-            self.ports.values().filter(|port| port.binding == Binding::Direct && port.stock.is_none());
-        drawing.flat_map(|port| &port.rings).map(|ring| ring.depth + Magazine::FRAMES).sum()
-    }
-
     /// Frames that ports were promised: reserves, and fill rings of their own.
     pub(super) fn promised_frames(&self) -> u64 {
         let reserve = |port: &Port| u64::from(port.share.reserve) * port.rings.len() as u64;
-        self.ports.values().map(reserve).sum::<u64>() + u64::from(self.frames_for_direct_rings())
+        self.ports.values().map(reserve).sum::<u64>()
+            + u64::from(frames_for_direct_rings(self.ports.values()))
     }
 
     /// Reserves together must fit into the pool. Others may still fill it: a reserve lies above a port's own threshold,
@@ -178,7 +137,7 @@ impl Control {
         let promised: u64 = others.iter().map(|port| u64::from(port.share.reserve) * rings(port)).sum();
         let left = self.datapath.accounts().pool_size().saturating_sub(promised);
         let own_rings = own.iter().map(|port| rings(port)).sum::<u64>().max(1);
-        let depth = own.first().map_or(self.pool.rxq.depth, |port| port.rxq.depth);
+        let depth = own.first().map_or(self.pool.rxq().depth, |port| port.rxq.depth);
         let most = (left / own_rings).min(depth.into());
         if u64::from(reserve) > most {
             return Err(ApiError::new(ErrorCode::InvalidValue, "the reserve is too large")

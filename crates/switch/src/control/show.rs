@@ -8,10 +8,9 @@ use forebay_control::port::{AttachKind, PortShow};
 use forebay_control::stats::{Balance, Lookups, PortStats, StatsCheck, StatsShow, WorkerStats, WorkersShow};
 
 use forebay_policy::Lane;
-use forebay_xsk::Statistics;
 
 use super::Control;
-use super::port::{self, Counted, Port, Ring};
+use super::port::{self, Counted, Port};
 use crate::generation::{Generation, Stock, SupplyGauge};
 use crate::worker::Command;
 
@@ -75,7 +74,7 @@ impl Control {
             return;
         }
         let rings =
-            self.ports.all_beside().flat_map(|port| &mut port.rings).chain(&mut self.pool.shared_rings);
+            self.ports.all_beside().flat_map(|port| &mut port.rings).chain(self.pool.shared_rings_mut());
         for ring in rings {
             let taken = ring.account.taken();
             if ring.account.used() > 0 && ring.taken == taken {
@@ -83,12 +82,6 @@ impl Control {
             }
             ring.taken = taken;
         }
-    }
-
-    /// The last word on a port that takes no more packets.
-    pub(super) fn settle(&self, port: &mut Port) -> Counted {
-        port.loss.conclude(self.datapath.counters(port.id.0).since(&port.baseline));
-        self.counted(port)
     }
 
     pub(crate) fn stats(&self) -> StatsShow {
@@ -100,13 +93,9 @@ impl Control {
             ports.push(PortStats { id: port.id, name, counters: counted.counters() });
             sum += counted;
         }
-        sum.sockets = port::add(sum.sockets, self.shared_drops());
+        self.ports.leaving().for_each(|port| sum += self.counted(port));
+        sum.sockets = port::add(sum.sockets, self.pool.shared_drops());
         StatsShow { total: sum.counters(), ports, workers: self.worker_stats(), check: self.check(&sum) }
-    }
-
-    /// What the kernel dropped at rings that ports share: no port's, because the kernel does not say whose.
-    pub(super) fn shared_drops(&self) -> Statistics {
-        port::drops_at(&self.pool.shared_rings, self.pool.past_shared_drops)
     }
 
     /// What workers did since the start or since it was cleared.
@@ -163,9 +152,10 @@ impl Control {
     fn check(&self, sum: &Counted) -> StatsCheck {
         let (cells, kernel) = (&sum.cells, &sum.kernel);
         let pool = self.pool();
-        let shared = |of: fn(&Ring) -> u64| self.pool.shared_rings.iter().map(of).sum::<u64>();
-        let used = pool.ports.iter().map(|port| port.used).sum::<u64>() + shared(|ring| ring.account.used());
-        let seen = self.ports.values().map(Port::seen).sum::<u64>() + shared(|ring| ring.gauge.used.get());
+        let ports = || self.ports.values().chain(self.ports.leaving());
+        let [shared_used, shared_seen] = self.pool.shared_frames();
+        let used = ports().map(Port::used).sum::<u64>() + shared_used;
+        let seen = ports().map(Port::seen).sum::<u64>() + shared_seen;
         let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
         StatsCheck::new(vec![
             Balance::new(
@@ -219,7 +209,7 @@ impl Control {
         let frames_posted = gauges().map(SupplyGauge::posted).sum::<u64>();
         let frames_total = stocks().map(|stock| u64::from(stock.pool.total())).sum::<u64>();
         PoolShow {
-            policy: self.pool.policy,
+            policy: self.pool.policy(),
             frame_size: self.frame_bytes(),
             frames_total,
             frames_free,
@@ -236,50 +226,49 @@ impl Control {
 
     /// All packet memory: the pool, and that of ports which have their own.
     fn stocks(&self) -> impl Iterator<Item = &Stock> {
-        let pool = self.pool.generation.iter().map(|generation| &generation.stock);
-        pool.chain(self.ports.values().filter_map(|port| port.stock.as_ref()))
+        let ports = self.ports.values().chain(self.ports.leaving());
+        self.pool.stocks().chain(ports.flat_map(|port| port.stock.iter().chain(&port.leaving_stock)))
     }
 
     fn supply_gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
-        let collector = self.pool.generation.iter().flat_map(Generation::gauges);
-        let rings = self.ports.values().flat_map(|port| &port.rings);
-        collector.chain(rings.filter_map(|ring| ring.supply.as_ref()))
+        let rings = self.ports.values().chain(self.ports.leaving()).flat_map(Port::all_rings);
+        self.pool.gauges().chain(rings.filter_map(|ring| ring.supply.as_ref()))
     }
 
     /// What the kernel allocates for what is bound and attached now, by the formula of `forebay pool estimate`. Rings of
     /// different depths count as so many of their average.
     fn kernel_bytes(&self) -> u64 {
-        let Some(generation) = &self.pool.generation else { return 0 };
+        let Some(generation) = self.pool.current() else { return 0 };
         let attached = |kind| self.ports.values().filter(|port| port.kind == kind).count() as u32;
-        let rings = || self.ports.values().flat_map(|port| &port.rings).chain(&self.pool.shared_rings);
+        let rings = || self.ports.values().flat_map(|port| &port.rings).chain(self.pool.shared_rings());
         let depths: u32 = rings().map(|ring| ring.depth).sum();
         let setup = Setup {
-            spool_mode: self.pool.mode,
+            spool_mode: self.pool.mode(),
             tcx_ports: attached(AttachKind::Tcx),
             xdp_ports: attached(AttachKind::Xdp),
             rings: rings().count() as u32,
-            depth: depths.checked_div(rings().count() as u32).unwrap_or(self.pool.rxq.depth),
+            depth: depths.checked_div(rings().count() as u32).unwrap_or(self.pool.rxq().depth),
             workers: self.workers.len() as u32,
             frames: generation.stock.pool.total(),
             frame_size: self.frame_bytes(),
-            max_ports: self.ports.max_ports,
+            max_ports: self.ports.max_ports(),
             flows: self.datapath.flow_shape(),
         };
         setup.bytes_of(MemoryOwner::Kernel)
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
-        let intakes = self.pool.generation.iter().flat_map(Generation::intakes);
+        let intakes = self.pool.current().into_iter().flat_map(Generation::intakes);
         let flows = self.flow_table();
         EswitchShow {
-            spool_mode: self.pool.mode,
+            spool_mode: self.pool.mode(),
             offload: flows.offload,
             flows: flows.entries,
             workers: self.workers.len() as u32,
             collectors: intakes.map(|intake| intake.collector.pair.name.clone()).collect(),
             queues: self.workers.len() as u32,
             ports: self.ports.len() as u32,
-            max_ports: self.ports.max_ports,
+            max_ports: self.ports.max_ports(),
             uptime_seconds: u64::from(self.shared.now_s()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

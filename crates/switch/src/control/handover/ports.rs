@@ -10,11 +10,11 @@ use forebay_control::port::{PortAddRefused, PortSpec};
 use forebay_control::saved::fit::FittedPort;
 use forebay_kernel::netlink::Link;
 
-use crate::control::Control;
+use crate::control::Change;
 use crate::control::attach;
 use crate::control::plan::no_such_netdev;
 
-impl Control {
+impl Change<'_> {
     /// Makes ports again that an earlier process had; those whose netdev is not there wait for it.
     /// `left` has the port and the netdev's index of each link that is left.
     pub(super) fn adopt_ports(&mut self, ports: &[FittedPort], left: &[(u16, u32)]) {
@@ -29,8 +29,9 @@ impl Control {
             let (id, spec) = (*id, port.spec.clone());
             let netdev = netdevs.get(was).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
             // Our own program may sit on the netdev still.
-            let fitted = netdev.and_then(|netdev| {
-                attach::fit_again(&spec, netdev, self.pool.mode).map(|fitting| (netdev.clone(), fitting))
+            let mode = self.pool.mode();
+            let fitted = self.without_lock(|| {
+                netdev.and_then(|netdev| Ok((netdev.clone(), attach::fit_again(&spec, netdev, mode)?)))
             });
             plans.push(self.reserve(id, spec, fitted, true));
         }

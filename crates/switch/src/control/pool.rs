@@ -1,0 +1,229 @@
+//! The pool as the control side holds it: which memory there is, how ports share it, and what goes by modes.
+//!
+//! Its state is its own: other parts ask and tell it by these methods. A change of the pool's size has two memories at
+//! once; what the old one holds is counted until it is gone.
+
+use std::sync::Arc;
+
+use forebay_control::config::PoolConfig;
+use forebay_control::eswitch::SpoolMode;
+use forebay_control::occupancy::PoolOccupancy;
+use forebay_control::pool::PoolPolicy;
+use forebay_control::port::AttachKind;
+use forebay_control::{ApiError, ErrorCode};
+use forebay_kernel::{Accounts, Bank};
+use forebay_policy::Lane;
+use forebay_xsk::{Queue, Statistics};
+
+use super::port::{self, Binding, Port, Ring};
+use super::port_rxq::{RefillSettings, Rxq};
+use super::share;
+use crate::generation::{Generation, Stock, SupplyGauge};
+
+/// Packet memory, and how ports share it.
+pub(super) struct PoolSide {
+    /// `None` once the switch has stopped.
+    generation: Option<Generation>,
+    /// The one before, while its last frames come back.
+    leaving: Option<Generation>,
+    mode: SpoolMode,
+    policy: PoolPolicy,
+    /// How receive queues are made unless a port was told otherwise.
+    rxq: Rxq,
+    /// What fill rings of the collector follow.
+    collector_refill: RefillSettings,
+    /// In mode `basic`: one ring a worker for all ports' packets.
+    shared_rings: Vec<Ring>,
+    /// Such rings that are still to be emptied and closed.
+    leaving_rings: Vec<Ring>,
+    /// What the kernel had dropped at such rings that are no more.
+    past_shared_drops: Statistics,
+    /// The last snapshot.
+    occupancy: Option<PoolOccupancy>,
+}
+
+impl PoolSide {
+    /// A pool in mode `spp`.
+    pub(super) fn new(config: &PoolConfig, generation: Generation) -> Self {
+        Self {
+            generation: Some(generation),
+            leaving: None,
+            mode: SpoolMode::Spp,
+            policy: config.policy,
+            rxq: Rxq::new(config),
+            collector_refill: RefillSettings::new(config),
+            shared_rings: Vec::new(),
+            leaving_rings: Vec::new(),
+            past_shared_drops: Statistics::default(),
+            occupancy: None,
+        }
+    }
+
+    /// Its memory now.
+    ///
+    /// # Errors
+    /// The switch is stopping.
+    pub(super) fn generation(&self) -> Result<&Generation, ApiError> {
+        let stopping = || ApiError::new(ErrorCode::ShuttingDown, "the switch is stopping");
+        self.generation.as_ref().ok_or_else(stopping)
+    }
+
+    /// Its memory now, or nothing once the switch has stopped.
+    pub(super) fn current(&self) -> Option<&Generation> {
+        self.generation.as_ref()
+    }
+
+    /// Its memory, and that which leaves.
+    pub(super) fn generations(&self) -> impl Iterator<Item = &Generation> {
+        self.generation.iter().chain(&self.leaving)
+    }
+
+    /// Begins a change of its size: from now on `next` is its memory, and the one before leaves.
+    pub(super) fn replace(&mut self, next: Generation) {
+        self.leaving = self.generation.replace(next);
+    }
+
+    /// Numbers of the collectors that leave.
+    pub(super) fn leaving_collectors(&self) -> impl Iterator<Item = u8> {
+        self.leaving.iter().flat_map(Generation::intakes).map(|intake| intake.number)
+    }
+
+    /// Takes the memory out that leaves.
+    pub(super) fn take_leaving(&mut self) -> Option<Generation> {
+        self.leaving.take()
+    }
+
+    /// Takes everything out that is to be dropped at the end.
+    pub(super) fn close(&mut self) -> (Vec<Generation>, Vec<Ring>) {
+        let generations = self.generation.take().into_iter().chain(self.leaving.take());
+        let rings = std::mem::take(&mut self.shared_rings).into_iter();
+        (generations.collect(), rings.chain(std::mem::take(&mut self.leaving_rings)).collect())
+    }
+
+    pub(super) fn mode(&self) -> SpoolMode {
+        self.mode
+    }
+
+    pub(super) fn set_mode(&mut self, mode: SpoolMode) {
+        self.mode = mode;
+    }
+
+    /// Where packets of a port wait in this mode.
+    pub(super) fn binding_of(&self, kind: AttachKind, rxq: Rxq) -> Binding {
+        match self.mode {
+            SpoolMode::Basic => Binding::Shared,
+            SpoolMode::None if kind == AttachKind::Xdp => Binding::Direct,
+            SpoolMode::Spp if kind == AttachKind::Xdp && rxq.direct => Binding::Direct,
+            SpoolMode::None | SpoolMode::Spp => Binding::Collector,
+        }
+    }
+
+    pub(super) fn policy(&self) -> PoolPolicy {
+        self.policy
+    }
+
+    pub(super) fn set_policy(&mut self, policy: PoolPolicy) {
+        self.policy = policy;
+    }
+
+    /// How receive queues are made unless a port was told otherwise.
+    pub(super) fn rxq(&self) -> Rxq {
+        self.rxq
+    }
+
+    /// What fill rings of the collector follow.
+    pub(super) fn collector_refill(&self) -> RefillSettings {
+        self.collector_refill
+    }
+
+    pub(super) fn set_collector_refill(&mut self, settings: RefillSettings) {
+        self.collector_refill = settings;
+    }
+
+    /// Bytes of a frame; 0 once the switch has stopped.
+    pub(super) fn frame_bytes(&self) -> u32 {
+        self.generation.as_ref().map_or(0, |generation| generation.stock.arena.frame_size().bytes())
+    }
+
+    /// Where the kernel's table has rings of the calm lane.
+    pub(super) fn calm_bank(&self) -> Bank {
+        Bank::Collector(self.generation.as_ref().map_or(0, |generation| generation.intake(Lane::Calm).number))
+    }
+
+    /// Queues of the collectors, by lane.
+    pub(super) fn queues(&self) -> Option<[Vec<Arc<Queue>>; Lane::COUNT]> {
+        let generation = self.generation.as_ref()?;
+        Some(Lane::ALL.map(|lane| generation.intake(lane).collector.queues.clone()))
+    }
+
+    /// Rings that ports share.
+    pub(super) fn shared_rings(&self) -> &[Ring] {
+        &self.shared_rings
+    }
+
+    /// Rings that ports share, for state that no user sees.
+    pub(super) fn shared_rings_mut(&mut self) -> &mut [Ring] {
+        &mut self.shared_rings
+    }
+
+    /// Puts `rings` in the place of the shared rings, which leave.
+    pub(super) fn share_rings(&mut self, rings: Vec<Ring>) {
+        self.leaving_rings.extend(std::mem::replace(&mut self.shared_rings, rings));
+    }
+
+    /// Shared rings that leave.
+    pub(super) fn leaving_rings(&self) -> &[Ring] {
+        &self.leaving_rings
+    }
+
+    /// Takes the shared rings out that leave. What the kernel dropped at them stays counted.
+    pub(super) fn take_leaving_rings(&mut self) -> Vec<Ring> {
+        self.past_shared_drops = port::drops_at(&self.leaving_rings, self.past_shared_drops);
+        std::mem::take(&mut self.leaving_rings)
+    }
+
+    fn all_shared_rings(&self) -> impl Iterator<Item = &Ring> {
+        self.shared_rings.iter().chain(&self.leaving_rings)
+    }
+
+    /// What the kernel dropped at rings that ports share: no port's, because the kernel does not say whose.
+    pub(super) fn shared_drops(&self) -> Statistics {
+        port::drops_at(self.all_shared_rings(), self.past_shared_drops)
+    }
+
+    /// Frames that the accounts of shared rings hold, and those that workers saw there.
+    pub(super) fn shared_frames(&self) -> [u64; 2] {
+        let seen = self.all_shared_rings().map(|ring| ring.gauge.used.get()).sum();
+        [port::held(&self.shared_rings, &self.leaving_rings), seen]
+    }
+
+    /// All of the pool's memory.
+    pub(super) fn stocks(&self) -> impl Iterator<Item = &Stock> {
+        self.generations().map(|generation| &generation.stock)
+    }
+
+    /// Supplies of all collectors.
+    pub(super) fn gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
+        self.generations().flat_map(Generation::gauges)
+    }
+
+    /// Tells the kernel programs how large the pool is without what rings of `ports` keep, what part of it thresholds leave
+    /// alone, and each port's part.
+    pub(super) fn apply<'a>(&self, ports: impl Iterator<Item = &'a Port> + Clone, accounts: &Accounts) {
+        let size = self.generation.as_ref().map_or(0, Generation::shared_frames);
+        let size = size.saturating_sub(share::frames_for_direct_rings(ports.clone()));
+        accounts.set_pool_size(size.into());
+        let (headroom, first_burst) = share::headroom(self.policy, size);
+        accounts.set_headroom(headroom.into(), first_burst.into());
+        ports.for_each(share::apply);
+    }
+
+    /// The last snapshot of what ports hold.
+    pub(super) fn occupancy(&self) -> Option<&PoolOccupancy> {
+        self.occupancy.as_ref()
+    }
+
+    pub(super) fn set_occupancy(&mut self, snapshot: PoolOccupancy) {
+        self.occupancy = Some(snapshot);
+    }
+}

@@ -1,0 +1,30 @@
+//! What one port knows of loops.
+
+use forebay_policy::LoopGuard;
+
+/// What a port knows of loops.
+#[derive(Debug, Default)]
+pub(super) struct Probing {
+    pub(super) guard: LoopGuard,
+    /// Which of its VLANs is probed next.
+    pub(super) turn: usize,
+    pub(super) sent: u64,
+    /// Probes that had come in under its id before it was there.
+    pub(super) baseline: u64,
+    /// Moves of stations to the port at the last look.
+    pub(super) moves: u64,
+    /// Why it is blocked.
+    pub(super) reason: String,
+}
+
+impl Probing {
+    /// Of a new port, under whose id so many probes have come in before.
+    pub(super) fn new(baseline: u64) -> Self {
+        Self { baseline, ..Self::default() }
+    }
+
+    /// Why the port is blocked, if it is.
+    pub(super) fn blocked(&self) -> Option<&str> {
+        self.guard.is_blocked().then_some(&self.reason)
+    }
+}
