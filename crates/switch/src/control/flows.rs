@@ -123,7 +123,8 @@ impl Control {
         }
         // A driver may say that it does and refuse.
         let entered = self.datapath.set_output(id.0, takes);
-        self.port_mut(id).takes_frames = takes.filter(|_| entered.is_ok());
+        let takes = takes.filter(|_| entered.is_ok());
+        self.ports.change_if(id, |port| std::mem::replace(&mut port.takes_frames, takes) != takes);
         true
     }
 
@@ -166,9 +167,6 @@ impl Change<'_> {
             if self.may_look(id) {
                 is_other |= self.look_at_output(id) | self.look_at_peer(id);
             }
-        }
-        if is_other {
-            self.publish();
         }
         is_other
     }

@@ -61,7 +61,7 @@ impl PutOff {
 }
 
 impl Change<'_> {
-    /// Follows what happened, in order; one new snapshot for all of it. Says whether anything has changed.
+    /// Follows what happened, in order; at most two new snapshots for each look. Says whether anything has changed.
     pub(super) fn follow(&mut self, events: Vec<LinkEvent>) -> bool {
         let mut changed = false;
         for event in events {
@@ -72,11 +72,7 @@ impl Change<'_> {
                 LinkEvent::Overrun => self.events_were_lost(),
             };
         }
-        changed |= self.look_at_put_off();
-        if changed {
-            self.publish();
-        }
-        changed
+        changed | self.look_at_put_off()
     }
 
     /// The netdev is asked how it is now: an event may have waited while it changed again, or while we attached to it.

@@ -6,18 +6,21 @@ use forebay_kernel::NetdevLink;
 use forebay_kernel::netlink::Link;
 
 use super::attach::Fitting;
+use super::flows::peer_of;
 use super::port::{Attachment, Binding, Port};
 use super::{Change, Control, attach};
 
 impl Change<'_> {
     /// A netdev looks like this now and is a port's, or may become the port's. Says whether the packet path must know.
     pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
-        let is_its = self.ports.on(netdev.ifindex) == Some(id);
-        match self.ports.get_mut(&id) {
-            Some(port) if is_its => update(port, netdev) | self.look_at_peer(id),
-            Some(port) if port.spec.netdev == netdev.name => self.come_back(id, netdev),
-            _ => false,
+        if self.ports.on(netdev.ifindex) == Some(id) {
+            let redirects = self.flows.redirects_to_peers();
+            let peer = self.without_lock(|| peer_of(&netdev).filter(|_| redirects));
+            let is_other = self.ports.change_if(id, |port| update(port, netdev));
+            return is_other | self.peer_is(id, peer);
         }
+        let is_awaited = self.ports.get(&id).is_some_and(|port| port.spec.netdev == netdev.name);
+        is_awaited && self.come_back(id, netdev)
     }
 
     /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.

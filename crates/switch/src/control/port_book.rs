@@ -136,6 +136,13 @@ impl PortBook {
         self.ports.get_mut(id)
     }
 
+    /// Has `change` done to a port. It says whether that is anything that workers must see.
+    pub(super) fn change_if(&mut self, id: PortId, change: impl FnOnce(&mut Port) -> bool) -> bool {
+        let is_other = self.ports.get_mut(&id).is_some_and(change);
+        self.is_changed.set(self.is_changed.get() | is_other);
+        is_other
+    }
+
     /// A port, for state that no snapshot shows.
     pub(super) fn beside(&mut self, id: PortId) -> Option<&mut Port> {
         self.ports.get_mut(&id)
