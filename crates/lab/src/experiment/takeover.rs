@@ -74,6 +74,7 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
     ] {
         eprintln!("{what}");
         let seen = scene.play(how)?;
+        eprintln!("  longest wait {:?}, longest answer {:?}", seen.waits.longest, seen.waits.longest_answer);
         // A station may be heard again in between, but none is forgotten.
         if seen.stations[1] < seen.stations[0] || seen.ports != options.ports as usize {
             report.broken(format!("{what}: {} ports, stations {:?}", seen.ports, seen.stations));
