@@ -32,12 +32,12 @@ fn kept_by_a_worker(fill_entries: [u32; LANES]) -> u32 {
     fill_entries.iter().map(|entries| entries + MAGAZINE_FRAMES).sum()
 }
 
-/// Frames that ports may hold of so many: all but what fill rings and magazines keep.
+/// Frames that ports may hold in a pool of `frames`: all but those that fill rings and magazines keep.
 pub fn shared_frames(frames: u32, workers: u32) -> u32 {
     frames.saturating_sub(workers * kept_by_a_worker(fill_entries(frames, workers)))
 }
 
-/// The least pool for so many workers.
+/// Frames of the smallest pool that `workers` can work with.
 pub fn least_frames(workers: u32) -> u32 {
     workers * kept_by_a_worker([LEAST_ENTRIES; LANES]) + LEAST_SHARED
 }

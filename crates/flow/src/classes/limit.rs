@@ -3,7 +3,7 @@
 /// How many classes a dimension has at most beside class 0, so that a class fits in 16 bits; protocols in 8.
 pub const MAX_CLASSES: usize = u16::MAX as usize;
 
-/// Rules tell apart more values than classes can number: remove rules of which this error names the kind.
+/// Rules tell apart more values of one kind than there are classes. The remedy is to remove rules of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the rules tell {classes} {what} apart, and {limit} is the limit")]
 pub struct TooManyClasses {

@@ -1,7 +1,8 @@
 //! One look at the switch for all who scrape `/metrics`.
 //!
-//! Everybody who reaches the listener may scrape, so many scrapes must cost little more than one. The rule this file keeps: one
-//! thread looks at the switch for all scrapes together, at most once in [`FRESH`]; the others wait without a thread.
+//! Everybody who reaches the listener may scrape. So a hundred scrapes must cost little more than one. The rule this
+//! file keeps: one thread looks at the switch for all scrapes together, at most once in [`FRESH`]; the others wait
+//! without a thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

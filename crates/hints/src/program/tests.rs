@@ -85,7 +85,7 @@ fn btf() -> Vec<u8> {
     types.build()
 }
 
-/// A program that keeps the contract, as somebody compiled it.
+/// An object of a user, which keeps the contract.
 fn theirs() -> Elf {
     Elf::default()
         .section(".BTF", &btf())

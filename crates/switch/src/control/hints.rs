@@ -98,7 +98,7 @@ pub(super) struct HintsSide {
 }
 
 impl HintsSide {
-    /// The layouts of our own programs, for so many workers.
+    /// Only the layouts of the built-in programs, counted for each of `workers`.
     pub(super) fn new(workers: usize, allows_programs: bool) -> Self {
         Self { layouts: LayoutBook::new(workers), allows_programs }
     }

@@ -9,7 +9,7 @@ use forebay_pool::Magazine;
 use super::port::{Binding, Port};
 use super::{Change, Control};
 
-/// Frames up to which a ring may use the headroom: four turns of packets.
+/// Frames up to which a ring may use the headroom: four NAPI budgets.
 const FIRST_BURST: u32 = 256;
 /// Headroom is room for two first bursts, and no more than this part of the pool.
 const HEADROOM_PART: u32 = 8;

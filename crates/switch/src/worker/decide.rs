@@ -95,7 +95,7 @@ impl Worker {
         counts: &mut Counts,
     ) {
         self.ask_rules(scene.arena, scene.topology, packets.clone());
-        // They are put back below. Headers are read where they lie: a copy of them would be most of the work.
+        // They are put back below. So headers are read where they lie, and nothing is copied.
         let mut records = std::mem::take(&mut self.records);
         let mut index = packets.start;
         while index < packets.end {
