@@ -69,7 +69,7 @@ impl Drop for Magazine {
 }
 
 #[cfg(test)]
-mod generations;
+mod instances;
 #[cfg(test)]
 mod model;
 

@@ -53,7 +53,7 @@ use crate::SwitchError;
 use crate::changes::{self, Shown};
 use crate::fdb::Limits;
 use crate::flows::FlowLimits;
-use crate::generation::Generation;
+use crate::pool_instance::PoolInstance;
 use crate::publication::Publication;
 use crate::shared::Shared;
 use crate::supervise;
@@ -119,14 +119,14 @@ impl Control {
         config: &Config,
         shared: Arc<Shared>,
         netns: Arc<PrivateNetns>,
-        generation: Generation,
+        instance: PoolInstance,
         datapath: Arc<Datapath>,
         workers: Vec<WorkerHandle>,
         flows: Flows,
     ) -> Result<Self, SwitchError> {
         let workers_count = workers.len();
         let publication = Publication::new(Arc::clone(&shared));
-        let pool = PoolSide::new(&config.pool, generation);
+        let pool = PoolSide::new(&config.pool, instance);
         let control = Self {
             shared,
             netns,
@@ -158,8 +158,8 @@ impl Control {
         self.shared.attention.call();
     }
 
-    fn generation(&self) -> Result<&Generation, ApiError> {
-        self.pool.generation()
+    fn instance(&self) -> Result<&PoolInstance, ApiError> {
+        self.pool.instance()
     }
 
     /// Indexes of all ports' netdevs.
@@ -175,7 +175,7 @@ impl Control {
     /// # Errors
     /// The switch is stopping.
     pub(crate) fn refuse_if_stopping(&self) -> Result<(), ApiError> {
-        self.generation().map(|_| ())
+        self.instance().map(|_| ())
     }
 
     fn id_of(&self, name: &str) -> Result<PortId, ApiError> {
@@ -215,7 +215,7 @@ impl Shown for Control {
 
 impl Change<'_> {
     pub(crate) fn apply_settings(&mut self, settings: &Settings) -> Result<(), ApiError> {
-        self.generation()?;
+        self.instance()?;
         let limits = Limits {
             total: settings.max_entries,
             per_port: settings.max_entries_per_port,
@@ -246,7 +246,7 @@ impl Change<'_> {
         let keeper = self.flows.take_keeper();
         self.without_lock(|| drop(keeper));
         self.forget_saved();
-        let (generations, rings) = self.pool.close();
+        let (instances, rings) = self.pool.close();
         let workers = std::mem::take(&mut self.workers);
         let mut ports = self.ports.clear();
         self.publish();
@@ -254,7 +254,7 @@ impl Change<'_> {
             ports.iter_mut().for_each(|port| port.attachment = None);
             workers.into_iter().for_each(WorkerHandle::stop);
             // With the netdev gone all sockets are unbound at once; one by one each would wait for a grace period.
-            drop(generations);
+            drop(instances);
             drop((rings, ports));
         });
     }

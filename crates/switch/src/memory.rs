@@ -37,7 +37,7 @@ use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Flush, Limits};
 use crate::flows::{FlowBook, FlowLimits};
-use crate::generation::Stock;
+use crate::pool_instance::Stock;
 use crate::publication::Publication;
 use crate::rate::Rate;
 use crate::shared::Shared;

@@ -40,7 +40,7 @@ use crate::control::{
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flows::{FlowBook, FlowKeeper};
-use crate::generation::{Generation, Stock, Supplied};
+use crate::pool_instance::{PoolInstance, Stock, Supplied};
 use crate::rate::Rate;
 use crate::settled;
 use crate::shared::Shared;
@@ -113,7 +113,7 @@ impl Switch {
         })?;
         let datapath = Arc::new(datapath);
         let refill = |high| control::refill(&config.pool, high);
-        let (generation, supplied) = Generation::new(0, stock, pairs, &datapath, queues, refill)?;
+        let (instance, supplied) = PoolInstance::new(0, stock, pairs, &datapath, queues, refill)?;
         left.stations = handover.as_ref().and_then(|handover| left_stations(&handover.pins));
         let shared = Arc::new(shared(config, queues, &datapath, handover.as_ref())?);
         let bell = Arc::new(Attention::new()?);
@@ -131,7 +131,7 @@ impl Switch {
         let flows = Flows::new(book, keeper, config.flows.redirect_peer);
         let (kept, kept_book) = (Arc::clone(&shared), flows.shared_book());
         let wakers = workers.iter().map(WorkerHandle::waker).collect();
-        let control = Control::new(config, shared, netns, generation, datapath, workers, flows)?;
+        let control = Control::new(config, shared, netns, instance, datapath, workers, flows)?;
         let control = Arc::new(Changes::new(control));
         let mut change = control.begin();
         change.eswitch_set(EswitchSet {

@@ -13,7 +13,7 @@ impl Control {
         name: &str,
         select: CaptureSelect,
     ) -> Result<Box<dyn Capture>, ApiError> {
-        self.generation()?;
+        self.instance()?;
         select.validate()?;
         let id = self.id_of(name)?;
         if self.ports[&id].is_captured() {

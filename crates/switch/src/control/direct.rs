@@ -16,7 +16,7 @@ use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
 use super::port::Ring;
 use super::rings::{Opened, Service, no_socket};
 use super::{Change, hints, share};
-use crate::generation::Stock;
+use crate::pool_instance::Stock;
 use crate::worker::{Feed, SuppliedBy};
 
 /// One bound queue of a netdev.
@@ -35,11 +35,11 @@ impl Change<'_> {
         let rxq = self.ports[&id].rxq;
         let depth = rxq.depth;
         let own_memory = self.pool.mode() == SpoolMode::None;
-        let pool = self.generation()?.stock.clone();
+        let pool = self.instance()?.stock.clone();
         let first = if own_memory {
             None
         } else {
-            self.generation()?.intake(Lane::Calm).collector.queues.first().cloned()
+            self.instance()?.intake(Lane::Calm).collector.queues.first().cloned()
         };
         let (stock, bound, is_marked) = self.without_lock(|| {
             let stock = if own_memory { own_stock(depth, queues, &pool)? } else { pool };

@@ -32,7 +32,7 @@ fn show_entry(entry: &Entry, port: String, now_s: u32) -> Option<FdbEntry> {
 
 impl Control {
     pub(crate) fn fdb_add(&mut self, request: &FdbAdd) -> Result<FdbEntry, ApiError> {
-        self.generation()?;
+        self.instance()?;
         request.validate()?;
         let port = self.port_of(&request.port)?;
         if !port.spec.vlan.carries(request.vlan) {

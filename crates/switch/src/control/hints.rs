@@ -213,7 +213,7 @@ impl Control {
 impl Change<'_> {
     /// Workers learn of a new layout before the first packet comes in it, and forget an old one long after the last.
     pub(crate) fn hints_set(&mut self, name: &str, change: HintsSet) -> Result<HintsShow, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let id = self.id_of(name)?;
         let wanted = match (change.enabled, change.program) {
             (Some(true), None) => Hints::On,

@@ -25,7 +25,7 @@ const UNDER_WAY: u32 = 256;
 
 impl Change<'_> {
     pub(crate) fn eswitch_set(&mut self, change: EswitchSet) -> Result<EswitchSetReply, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let (began, lost) = (Instant::now(), self.lost());
         if let Some(offload) = change.offload {
             self.set_offload(offload);
@@ -69,11 +69,11 @@ impl Change<'_> {
     /// Rings of its own for each worker, for any port's packets.
     pub(super) fn open_shared_rings(&mut self) -> Result<Vec<Ring>, ApiError> {
         // As deep as the fill ring: each has half of the frames at most.
-        let depth = self.generation()?.intake(Lane::Calm).fill_entries;
+        let depth = self.instance()?.intake(Lane::Calm).fill_entries;
         let workers = 0..self.workers.len();
         let opened = self.open_on_collectors(vec![Wanted { lane: Lane::Calm, workers, depth }]).pop();
         let opened = opened.unwrap_or_else(|| Ok(Vec::new())).map_err(|error| no_socket(&error))?;
-        let bank = Bank::Collector(self.generation()?.intake(Lane::Calm).number);
+        let bank = Bank::Collector(self.instance()?.intake(Lane::Calm).number);
         let rule = share::shared_ring_rule(depth, UNDER_WAY);
         let mut rings = Vec::new();
         for opened in opened {

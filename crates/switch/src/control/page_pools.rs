@@ -6,13 +6,13 @@ use forebay_policy::Lane;
 
 use super::Control;
 use super::port::{Port, Ring};
-use crate::generation::{Generation, SupplyGauge};
+use crate::pool_instance::{PoolInstance, SupplyGauge};
 
 impl Control {
     /// The RX rings of all ports, then the workers' fill rings, then rings that ports share.
     pub(crate) fn page_pools(&self) -> Vec<PagePool> {
         let rx = self.ports.values().flat_map(|port| port.rings.iter().map(|ring| self.rx_ring(port, ring)));
-        let fill = self.pool.current().into_iter().flat_map(|generation| self.fill_rings(generation));
+        let fill = self.pool.current().into_iter().flat_map(|instance| self.fill_rings(instance));
         let shared = self.pool.shared_rings().iter().map(|ring| self.shared_ring(ring));
         rx.chain(fill).chain(shared).collect()
     }
@@ -25,9 +25,9 @@ impl Control {
         self.page_pool(id, ifindex, worker, ring.account.used() + posted)
     }
 
-    fn fill_rings(&self, generation: &Generation) -> Vec<PagePool> {
+    fn fill_rings(&self, instance: &PoolInstance) -> Vec<PagePool> {
         let ids = self.page_pool_ids();
-        let rings = (0..).zip(generation.intakes()).flat_map(|(lane, intake)| {
+        let rings = (0..).zip(instance.intakes()).flat_map(|(lane, intake)| {
             let ifindex = Some(intake.collector.pair.ends.transmit_ifindex);
             (0..).zip(&intake.gauges).map(move |(worker, gauge)| {
                 self.page_pool(ids.fill_ring(lane, worker), ifindex, worker, gauge.posted())
@@ -38,7 +38,7 @@ impl Control {
 
     fn shared_ring(&self, ring: &Ring) -> PagePool {
         let worker = ring.worker as u32;
-        let ends = self.pool.current().map(|generation| generation.intake(Lane::Calm).collector.pair.ends);
+        let ends = self.pool.current().map(|instance| instance.intake(Lane::Calm).collector.pair.ends);
         let id = self.page_pool_ids().shared_ring(worker);
         self.page_pool(id, ends.map(|ends| ends.transmit_ifindex), worker, ring.account.used())
     }

@@ -71,7 +71,7 @@ impl Change<'_> {
 
     /// Checks a wish and reserves id, name and netdev for it.
     fn plan(&mut self, spec: PortSpec, found: &mut Found, may_wait: bool) -> Result<Plan, ApiError> {
-        self.generation()?;
+        self.instance()?;
         spec.validate()?;
         let netdev = found.by_name.get(&spec.netdev);
         self.refuse_taken(&spec, netdev, &found.awaited)?;
@@ -111,7 +111,7 @@ impl Control {
         awaited: &HashMap<String, PortId>,
     ) -> Result<(), ApiError> {
         let ifindex = netdev.map(|netdev| netdev.ifindex);
-        let mut own = self.generation()?.intakes().iter().map(|intake| &intake.collector.pair.ends);
+        let mut own = self.instance()?.intakes().iter().map(|intake| &intake.collector.pair.ends);
         if own.any(|ends| Some(ends.transmit_ifindex) == ifindex) {
             let message = format!("`{}` is part of the switch: it is a collector's netdev", spec.netdev);
             let error = ApiError::new(ErrorCode::NetdevRefused, message);

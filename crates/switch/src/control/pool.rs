@@ -1,7 +1,7 @@
 //! The pool as the control side holds it: which memory there is, how ports share it, and what goes by modes.
 //!
-//! Its state is its own: other parts ask and tell it by these methods. A change of the pool's size has two memories at
-//! once; what the old one holds is counted until it is gone.
+//! Its state is its own: other parts ask and tell it by these methods. A change of the pool's size has two pool
+//! instances at once; what the old one holds is counted until it is gone.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use forebay_xsk::{Queue, Statistics};
 use super::port::{self, Binding, Port, Ring};
 use super::port_rxq::{RefillSettings, Rxq};
 use super::share;
-use crate::generation::{Generation, Stock, SupplyGauge};
+use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 
 /// Packet memory, and how ports share it.
 pub(super) struct PoolSide {
     /// `None` once the switch has stopped.
-    generation: Option<Generation>,
+    instance: Option<PoolInstance>,
     /// The one before, while its last frames come back.
-    leaving: Option<Generation>,
+    leaving: Option<PoolInstance>,
     mode: SpoolMode,
     policy: PoolPolicy,
     /// How receive queues are made unless a port was told otherwise.
@@ -44,9 +44,9 @@ pub(super) struct PoolSide {
 
 impl PoolSide {
     /// A pool in mode `spp`.
-    pub(super) fn new(config: &PoolConfig, generation: Generation) -> Self {
+    pub(super) fn new(config: &PoolConfig, instance: PoolInstance) -> Self {
         Self {
-            generation: Some(generation),
+            instance: Some(instance),
             leaving: None,
             mode: SpoolMode::Spp,
             policy: config.policy,
@@ -59,45 +59,45 @@ impl PoolSide {
         }
     }
 
-    /// Its memory now.
+    /// The current pool instance.
     ///
     /// # Errors
     /// The switch is stopping.
-    pub(super) fn generation(&self) -> Result<&Generation, ApiError> {
+    pub(super) fn instance(&self) -> Result<&PoolInstance, ApiError> {
         let stopping = || ApiError::new(ErrorCode::ShuttingDown, "the switch is stopping");
-        self.generation.as_ref().ok_or_else(stopping)
+        self.instance.as_ref().ok_or_else(stopping)
     }
 
-    /// Its memory now, or nothing once the switch has stopped.
-    pub(super) fn current(&self) -> Option<&Generation> {
-        self.generation.as_ref()
+    /// The current pool instance, or nothing once the switch has stopped.
+    pub(super) fn current(&self) -> Option<&PoolInstance> {
+        self.instance.as_ref()
     }
 
-    /// Its memory, and that which leaves.
-    pub(super) fn generations(&self) -> impl Iterator<Item = &Generation> {
-        self.generation.iter().chain(&self.leaving)
+    /// The current pool instance, and the one that leaves.
+    pub(super) fn instances(&self) -> impl Iterator<Item = &PoolInstance> {
+        self.instance.iter().chain(&self.leaving)
     }
 
-    /// Begins a change of its size: from now on `next` is its memory, and the one before leaves.
-    pub(super) fn replace(&mut self, next: Generation) {
-        self.leaving = self.generation.replace(next);
+    /// Begins a change of its size: from now on `next` is its instance, and the one before leaves.
+    pub(super) fn replace(&mut self, next: PoolInstance) {
+        self.leaving = self.instance.replace(next);
     }
 
     /// Numbers of the collectors that leave.
     pub(super) fn leaving_collectors(&self) -> impl Iterator<Item = u8> {
-        self.leaving.iter().flat_map(Generation::intakes).map(|intake| intake.number)
+        self.leaving.iter().flat_map(PoolInstance::intakes).map(|intake| intake.number)
     }
 
-    /// Takes the memory out that leaves.
-    pub(super) fn take_leaving(&mut self) -> Option<Generation> {
+    /// Takes the instance out that leaves.
+    pub(super) fn take_leaving(&mut self) -> Option<PoolInstance> {
         self.leaving.take()
     }
 
     /// Takes everything out that is to be dropped at the end.
-    pub(super) fn close(&mut self) -> (Vec<Generation>, Vec<Ring>) {
-        let generations = self.generation.take().into_iter().chain(self.leaving.take());
+    pub(super) fn close(&mut self) -> (Vec<PoolInstance>, Vec<Ring>) {
+        let instances = self.instance.take().into_iter().chain(self.leaving.take());
         let rings = std::mem::take(&mut self.shared_rings).into_iter();
-        (generations.collect(), rings.chain(std::mem::take(&mut self.leaving_rings)).collect())
+        (instances.collect(), rings.chain(std::mem::take(&mut self.leaving_rings)).collect())
     }
 
     pub(super) fn mode(&self) -> SpoolMode {
@@ -142,18 +142,18 @@ impl PoolSide {
 
     /// Bytes of a frame; 0 once the switch has stopped.
     pub(super) fn frame_bytes(&self) -> u32 {
-        self.generation.as_ref().map_or(0, |generation| generation.stock.arena.frame_size().bytes())
+        self.instance.as_ref().map_or(0, |instance| instance.stock.arena.frame_size().bytes())
     }
 
     /// Where the kernel's table has rings of the calm lane.
     pub(super) fn calm_bank(&self) -> Bank {
-        Bank::Collector(self.generation.as_ref().map_or(0, |generation| generation.intake(Lane::Calm).number))
+        Bank::Collector(self.instance.as_ref().map_or(0, |instance| instance.intake(Lane::Calm).number))
     }
 
     /// Queues of the collectors, by lane.
     pub(super) fn queues(&self) -> Option<[Vec<Arc<Queue>>; Lane::COUNT]> {
-        let generation = self.generation.as_ref()?;
-        Some(Lane::ALL.map(|lane| generation.intake(lane).collector.queues.clone()))
+        let instance = self.instance.as_ref()?;
+        Some(Lane::ALL.map(|lane| instance.intake(lane).collector.queues.clone()))
     }
 
     /// Rings that ports share.
@@ -199,18 +199,18 @@ impl PoolSide {
 
     /// All of the pool's memory.
     pub(super) fn stocks(&self) -> impl Iterator<Item = &Stock> {
-        self.generations().map(|generation| &generation.stock)
+        self.instances().map(|instance| &instance.stock)
     }
 
     /// Supplies of all collectors.
     pub(super) fn gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
-        self.generations().flat_map(Generation::gauges)
+        self.instances().flat_map(PoolInstance::gauges)
     }
 
     /// Tells the kernel programs how large the pool is without what rings of `ports` keep, what part of it thresholds leave
     /// alone, and each port's part.
     pub(super) fn apply<'a>(&self, ports: impl Iterator<Item = &'a Port> + Clone, accounts: &Accounts) {
-        let size = self.generation.as_ref().map_or(0, Generation::shared_frames);
+        let size = self.instance.as_ref().map_or(0, PoolInstance::shared_frames);
         let size = size.saturating_sub(share::frames_for_direct_rings(ports.clone()));
         accounts.set_pool_size(size.into());
         let (headroom, first_burst) = share::headroom(self.policy, size);

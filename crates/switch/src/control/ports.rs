@@ -114,7 +114,7 @@ impl Change<'_> {
     /// # Errors
     /// The switch is stopping. A name that no port has is refused by itself.
     pub(crate) fn port_del(&mut self, names: &[String]) -> Result<PortDelReply, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let mut reply = PortDelReply::default();
         let mut ids = Vec::new();
         for name in names {
@@ -303,7 +303,7 @@ impl Control {
     }
 
     pub(crate) fn port_set(&mut self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let id = self.id_of(name)?;
         let port = self.ports.get_mut(&id).expect("names lead to ports");
         if let Some(vlan) = change.vlan {

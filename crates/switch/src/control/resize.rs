@@ -1,4 +1,4 @@
-//! The pool's size, changed under traffic: a new generation beside the old one, which is drained and goes.
+//! The pool's size, changed under traffic: a new pool instance beside the old one, which is drained and goes.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, mpsc};
@@ -14,7 +14,7 @@ use super::port::{Binding, Port, Ring};
 use super::{Change, Control, workers};
 use crate::SwitchError;
 use crate::collector;
-use crate::generation::{Generation, Stock};
+use crate::pool_instance::{PoolInstance, Stock};
 use crate::worker::Command;
 
 /// Frames that a pool may have.
@@ -26,7 +26,7 @@ impl Change<'_> {
     /// Gives the pool `frames` frames. Nothing has changed if this is refused.
     pub(super) fn resize(&mut self, frames: u32) -> Result<(), ApiError> {
         self.check_size(frames)?;
-        let next = self.next_generation(frames).map_err(|error| {
+        let next = self.next_instance(frames).map_err(|error| {
             ApiError::new(ErrorCode::KernelRefused, format!("the new pool could not be had: {error}"))
                 .with_field("frames")
                 .with_value(frames)
@@ -34,7 +34,7 @@ impl Change<'_> {
         })?;
         self.pool.replace(next);
         self.apply_policy();
-        let moved = self.move_to_new_generation();
+        let moved = self.move_to_new_instance();
         self.remove_supplies();
         let old = self.pool.take_leaving();
         self.without_lock(|| drop(old));
@@ -42,25 +42,25 @@ impl Change<'_> {
         moved
     }
 
-    fn next_generation(&mut self, frames: u32) -> Result<Generation, SwitchError> {
+    fn next_instance(&mut self, frames: u32) -> Result<PoolInstance, SwitchError> {
         let old = self.pool.current().expect("the caller has checked that the switch runs");
         let queues = self.workers.len() as u32;
         let frames = NonZeroU32::new(frames).expect("the least size is not zero");
         let (parity, frame_size) = (old.next_parity(), old.stock.arena.frame_size());
         let (netns, datapath) = (Arc::clone(&self.netns), Arc::clone(&self.datapath));
         let settings = self.pool.collector_refill();
-        let (generation, supplied) = self.without_lock(|| {
+        let (instance, supplied) = self.without_lock(|| {
             let stock = Stock::new(frames, frame_size)?;
             let pairs = collector::make_pairs(&netns, queues)?;
-            Generation::new(parity, stock, pairs, &datapath, queues, |high| settings.refill(high))
+            PoolInstance::new(parity, stock, pairs, &datapath, queues, |high| settings.refill(high))
         })?;
         workers::hand_out(&self.workers, supplied);
-        Ok(generation)
+        Ok(instance)
     }
 
     /// Rings on the new collector for all that had some on the old one. Ports which are bound directly to the old pool
     /// step over to the collector until it is gone.
-    fn move_to_new_generation(&mut self) -> Result<(), ApiError> {
+    fn move_to_new_instance(&mut self) -> Result<(), ApiError> {
         if self.pool.mode() == SpoolMode::Basic {
             let new = self.open_shared_rings()?;
             self.pool.share_rings(new);
@@ -87,7 +87,7 @@ impl Change<'_> {
         moved
     }
 
-    /// Waits until no worker has frames of the generation that leaves.
+    /// Waits until no worker has frames of the pool instance that leaves.
     fn remove_supplies(&mut self) {
         let (done, all_done) = mpsc::channel();
         for number in self.pool.leaving_collectors() {
@@ -103,8 +103,8 @@ impl Change<'_> {
 impl Control {
     /// A port that could not be moved has no rings rather than rings on what goes away.
     fn strand(&mut self, id: PortId, error: &ApiError) {
-        let generation = self.pool.current().into_iter().flat_map(Generation::intakes);
-        let banks: Vec<Bank> = generation.map(|intake| Bank::Collector(intake.number)).collect();
+        let intakes = self.pool.current().into_iter().flat_map(PoolInstance::intakes);
+        let banks: Vec<Bank> = intakes.map(|intake| Bank::Collector(intake.number)).collect();
         let port = self.port_mut(id);
         let rings = std::mem::take(&mut port.rings);
         let (new, old): (Vec<Ring>, Vec<Ring>) =

@@ -17,7 +17,7 @@ use super::port::{self, Port, Ring};
 use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::flood::PortFlood;
-use crate::generation::SupplyGauge;
+use crate::pool_instance::SupplyGauge;
 use crate::worker::{
     Command, Emptied, Feed, Member, QUANTUM_BYTES, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
 };
@@ -178,7 +178,7 @@ impl Control {
             Some((supply, gauge)) => (supply, Some(gauge)),
             None => (SuppliedBy::Collector(collector_of(bank)), None),
         };
-        let is_calm = feed != Feed::Shared && self.generation()?.is_calm(bank);
+        let is_calm = feed != Feed::Shared && self.instance()?.is_calm(bank);
         let slot = self.workers[worker].serve(ServedSource {
             feed,
             source: Source::Xsk(XskSource {
@@ -200,7 +200,7 @@ impl Control {
     /// Has the port's own rings on the collector served.
     pub(super) fn serve_port(&mut self, id: PortId, opened: Vec<Opened>) -> Result<Vec<Ring>, ApiError> {
         let port = &self.ports[&id];
-        let bank = Bank::Collector(self.generation()?.intake(port.lane.lane()).number);
+        let bank = Bank::Collector(self.instance()?.intake(port.lane.lane()).number);
         let depth = port.rxq.depth;
         let rule = port.share.rule(depth);
         let mut rings = Vec::new();

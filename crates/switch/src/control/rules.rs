@@ -155,7 +155,7 @@ impl Control {
     }
 
     pub(crate) fn flow_add(&mut self, request: &RuleAdd) -> Result<RuleShow, ApiError> {
-        self.generation()?;
+        self.instance()?;
         request.validate()?;
         self.rules.check(request)?;
         let rule = Rule::new(request.clone(), &self.ports, self.workers.len(), self.now());
@@ -190,7 +190,7 @@ impl Control {
     }
 
     pub(crate) fn flow_del(&mut self, id: u64) -> Result<RuleShow, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let Some(rule) = self.rules.rules.remove(&id) else {
             let error = ApiError::new(ErrorCode::NoSuchRule, format!("there is no rule {id}"));
             return Err(error.with_field("id").with_value(id).with_remedy("see `forebay flow list`"));

@@ -12,13 +12,13 @@ use super::attach::Fitting;
 use super::port::{Binding, Port};
 use super::port_rxq::{Rxq, kind, rule};
 use super::{Change, Control};
-use crate::generation::SupplyGauge;
+use crate::pool_instance::SupplyGauge;
 use crate::worker::Command;
 
 impl Change<'_> {
     /// Changes a port's receive queues: new rings come before the old ones go.
     pub(crate) fn rxq_set(&mut self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let id = self.id_of(name)?;
         let before = self.ports[&id].rxq;
         let wanted = self.wanted(before, change)?;
@@ -114,7 +114,7 @@ impl Control {
         &mut self,
         change: RxqCollectorSet,
     ) -> Result<Vec<RxqCollector>, ApiError> {
-        let high = self.generation()?.intake(Lane::Calm).fill_entries;
+        let high = self.instance()?.intake(Lane::Calm).fill_entries;
         let mut settings = self.pool.collector_refill();
         if let Some(low) = change.low {
             check_low(low, high)?;
@@ -125,7 +125,7 @@ impl Control {
         }
         self.pool.set_collector_refill(settings);
         for worker in &self.workers {
-            for intake in self.generation()?.intakes() {
+            for intake in self.instance()?.intakes() {
                 let refill = settings.refill(intake.fill_entries);
                 worker.send(Command::SetRefill(intake.number, refill));
             }
@@ -135,7 +135,7 @@ impl Control {
 
     fn rxq_collectors(&self) -> Vec<RxqCollector> {
         let intakes =
-            self.pool.current().into_iter().flat_map(|generation| Lane::ALL.iter().zip(generation.intakes()));
+            self.pool.current().into_iter().flat_map(|instance| Lane::ALL.iter().zip(instance.intakes()));
         let shown = intakes.map(|(of, intake)| RxqCollector {
             lane: lane(*of),
             depth: intake.fill_entries,

@@ -56,7 +56,7 @@ pub(super) fn apply(port: &Port) {
 impl Change<'_> {
     /// Changes how the pool is shared, for all ports.
     pub(crate) fn pool_set(&mut self, change: PoolSet) -> Result<PoolShow, ApiError> {
-        self.generation()?;
+        self.instance()?;
         if let Some(policy) = change.policy {
             self.pool.set_policy(policy);
             self.apply_policy();
@@ -75,7 +75,7 @@ impl Control {
     }
 
     pub(crate) fn pool_port_set(&mut self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
-        self.generation()?;
+        self.instance()?;
         let id = self.id_of(name)?;
         let mut share = self.ports[&id].share;
         if let Some(threshold) = change.threshold {

@@ -11,7 +11,7 @@ use forebay_policy::Lane;
 
 use super::Control;
 use super::port::{self, Counted, Port};
-use crate::generation::{Generation, Stock, SupplyGauge};
+use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 use crate::worker::Command;
 
 /// Packets that one ring of a veth holds (VETH_RING_SIZE, drivers/net/veth.c, Linux 6.12).
@@ -238,7 +238,7 @@ impl Control {
     /// What the kernel allocates for what is bound and attached now, by the formula of `forebay pool estimate`. Rings of
     /// different depths count as so many of their average.
     fn kernel_bytes(&self) -> u64 {
-        let Some(generation) = self.pool.current() else { return 0 };
+        let Some(instance) = self.pool.current() else { return 0 };
         let attached = |kind| self.ports.values().filter(|port| port.kind == kind).count() as u32;
         let rings = || self.ports.values().flat_map(|port| &port.rings).chain(self.pool.shared_rings());
         let depths: u32 = rings().map(|ring| ring.depth).sum();
@@ -249,7 +249,7 @@ impl Control {
             rings: rings().count() as u32,
             depth: depths.checked_div(rings().count() as u32).unwrap_or(self.pool.rxq().depth),
             workers: self.workers.len() as u32,
-            frames: generation.stock.pool.total(),
+            frames: instance.stock.pool.total(),
             frame_size: self.frame_bytes(),
             max_ports: self.ports.max_ports(),
             flows: self.datapath.flow_shape(),
@@ -258,7 +258,7 @@ impl Control {
     }
 
     pub(crate) fn eswitch(&self) -> EswitchShow {
-        let intakes = self.pool.current().into_iter().flat_map(Generation::intakes);
+        let intakes = self.pool.current().into_iter().flat_map(PoolInstance::intakes);
         let flows = self.flow_table();
         EswitchShow {
             spool_mode: self.pool.mode(),

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
-use crate::generation::Supplied;
+use crate::pool_instance::Supplied;
 use crate::supervise;
 use crate::worker::{Command, Commander, Emptied, ServedSource, Slot, Waker, Worker};
 

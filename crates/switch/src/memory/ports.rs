@@ -12,8 +12,8 @@ use super::MemorySwitch;
 use crate::counters::{PortCells, RingGauge};
 use crate::fdb::Flush;
 use crate::flood::PortFlood;
-use crate::generation::Stock;
 use crate::output::Output;
+use crate::pool_instance::Stock;
 use crate::topology::PortEntry;
 use crate::worker::{
     Command, Emptied, Feed, Member, MemoryOutput, MemoryReceiver, MemorySender, MemorySource, QUANTUM_BYTES,

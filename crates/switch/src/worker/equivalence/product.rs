@@ -25,7 +25,7 @@ use crate::counters::WorkerCell;
 use crate::fdb::{Flush, Limits, fdb_of};
 use crate::flood::PortFlood;
 use crate::flows::{FlowBook, FlowLimits};
-use crate::generation::Stock;
+use crate::pool_instance::Stock;
 use crate::publication::Publication;
 use crate::rate::Rate;
 use crate::rules::RuleSet;

@@ -14,7 +14,7 @@ use crate::{Frame, Pool};
 /// Fewer than two magazines hold, so that workers meet an empty pool.
 const FRAMES: u32 = 100;
 const WORKERS: usize = 2;
-const GENERATIONS: u32 = 3;
+const INSTANCES: u32 = 3;
 /// Frames that a worker takes or puts between two looks at its commands.
 const MOST: usize = 70;
 
@@ -25,9 +25,9 @@ enum Command {
     Stop,
 }
 
-/// What a worker has of one generation.
+/// What a worker has of one pool instance.
 struct Supply {
-    generation: u32,
+    instance: u32,
     magazine: Magazine,
     held: Vec<Frame>,
 }
@@ -39,7 +39,7 @@ impl Supply {
 
     fn put(&mut self) {
         if let Some(frame) = self.held.pop() {
-            assert_eq!(frame.arena(), self.generation, "a frame of another generation");
+            assert_eq!(frame.arena(), self.instance, "a frame of another instance");
             self.magazine.put(frame);
         }
     }
@@ -49,11 +49,11 @@ fn work(commands: &Receiver<Command>) {
     let mut supplies: Vec<Supply> = Vec::new();
     loop {
         match commands.try_recv() {
-            Ok(Command::Add(generation, pool)) => {
-                supplies.push(Supply { generation, magazine: Magazine::new(pool), held: Vec::new() });
+            Ok(Command::Add(instance, pool)) => {
+                supplies.push(Supply { instance, magazine: Magazine::new(pool), held: Vec::new() });
             }
-            Ok(Command::Remove(generation, done)) => {
-                let index = supplies.iter().position(|supply| supply.generation == generation);
+            Ok(Command::Remove(instance, done)) => {
+                let index = supplies.iter().position(|supply| supply.instance == instance);
                 let mut supply = supplies.swap_remove(index.expect("what goes has come"));
                 while !supply.held.is_empty() {
                     supply.put();
@@ -71,15 +71,15 @@ fn work(commands: &Receiver<Command>) {
     }
 }
 
-fn all_home(pool: &Pool, generation: u32) {
+fn all_home(pool: &Pool, instance: u32) {
     let frames: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
     let mut indices: Vec<u32> = frames.iter().map(Frame::index).collect();
     indices.sort_unstable();
-    assert!(frames.iter().all(|frame| frame.arena() == generation), "frames of another generation");
+    assert!(frames.iter().all(|frame| frame.arena() == instance), "frames of another instance");
     assert_eq!(indices, (0..FRAMES).collect::<Vec<u32>>(), "every frame is home when all have answered");
 }
 
-fn generations() {
+fn instances() {
     let (workers, threads): (Vec<_>, Vec<_>) = (0..WORKERS)
         .map(|_| {
             let (sender, receiver) = channel();
@@ -90,10 +90,10 @@ fn generations() {
         workers.iter().for_each(|worker| worker.send(command()).expect("the worker listens"));
     };
     let mut old: Option<(u32, Arc<Pool>)> = None;
-    for generation in 1..=GENERATIONS {
-        let pool = Arc::new(Pool::new((0..FRAMES).map(|index| Frame::new(generation, index)).collect()));
-        tell(&|| Command::Add(generation, Arc::clone(&pool)));
-        if let Some((number, leaving)) = old.replace((generation, pool)) {
+    for instance in 1..=INSTANCES {
+        let pool = Arc::new(Pool::new((0..FRAMES).map(|index| Frame::new(instance, index)).collect()));
+        tell(&|| Command::Add(instance, Arc::clone(&pool)));
+        if let Some((number, leaving)) = old.replace((instance, pool)) {
             let (done, all_done) = channel();
             tell(&|| Command::Remove(number, done.clone()));
             drop(done);
@@ -106,6 +106,6 @@ fn generations() {
 }
 
 #[test]
-fn a_generation_that_goes_takes_all_its_frames_and_no_others() {
-    in_any_order(300, generations);
+fn an_instance_that_goes_takes_all_its_frames_and_no_others() {
+    in_any_order(300, instances);
 }

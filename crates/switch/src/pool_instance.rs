@@ -1,6 +1,6 @@
-//! A generation of the pool: its memory, the collectors that fill it, and who holds free frames of it.
+//! A pool instance: the pool's memory, the collectors that fill it, and who holds free frames of it.
 //!
-//! The pool changes its size by a new generation beside the old one: ports are moved over, the old one is drained and
+//! The pool changes its size by a new instance beside the old one: ports are moved over, the old one is drained and
 //! goes. So there are two of everything for a moment.
 
 use std::num::NonZeroU32;
@@ -78,8 +78,8 @@ pub(crate) struct Intake {
     pub(crate) gauges: Vec<SupplyGauge>,
 }
 
-/// One generation; see the module.
-pub(crate) struct Generation {
+/// One pool instance; see the module.
+pub(crate) struct PoolInstance {
     /// Every second one is 1.
     parity: u8,
     pub(crate) stock: Stock,
@@ -96,7 +96,7 @@ pub(crate) struct Supplied {
 
 const _: () = assert!(LANES == Lane::COUNT && MAGAZINE_FRAMES == Magazine::FRAMES);
 
-impl Generation {
+impl PoolInstance {
     /// Binds `stock` to the collectors that `pairs` become, one a lane; one supply of each for each of `queues` workers.
     pub(crate) fn new(
         parity: u8,
@@ -128,7 +128,7 @@ impl Generation {
         Ok((Self { parity, stock, intakes }, supplied))
     }
 
-    /// Parity of the next generation of the pool.
+    /// Parity of the next pool instance.
     pub(crate) fn next_parity(&self) -> u8 {
         1 - self.parity
     }
