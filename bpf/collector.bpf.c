@@ -12,13 +12,13 @@
 enum source {
 	UNKNOWN,
 	TAGGED, /* a tcx port's packet: the VLAN tag is the port id */
-	MARKED, /* an XDP port's */
+	HAS_ORIGIN, /* an XDP port's */
 };
 
 static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_id)
 {
 	void *data = (void *)(long)ctx->data;
-	struct port_mark *mark = (void *)(long)ctx->data_meta;
+	struct port_origin *origin = (void *)(long)ctx->data_meta;
 	__be16 protocol = 0; /* the verifier wants them written, where there is no CAP_PERFMON */
 	__u16 tci = 0;
 
@@ -26,10 +26,10 @@ static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_i
 		*port_id = tci;
 		return TAGGED;
 	}
-	if ((void *)(mark + 1) > data || mark->layout_id != LAYOUT_MARK)
+	if ((void *)(origin + 1) > data || origin->layout_id != LAYOUT_ORIGIN)
 		return UNKNOWN;
-	*port_id = mark->port_id;
-	return MARKED;
+	*port_id = origin->port_id;
+	return HAS_ORIGIN;
 }
 
 static __always_inline __u32 bank_of(struct xdp_md *ctx)
@@ -62,7 +62,7 @@ static __always_inline int write_below(struct xdp_md *ctx, __u32 port_id)
 
 	if (is_hinted && *is_hinted && hint_from_collector(ctx))
 		return -1;
-	return mark(ctx, port_id);
+	return write_origin(ctx, port_id);
 }
 
 /* What is no port's packet: a worker's to itself, or somebody else's who sends out of our netdev. */
@@ -95,7 +95,7 @@ int collector(struct xdp_md *ctx)
 	if (!counted)
 		return XDP_DROP;
 	add(&counted->collected_packets, 1);
-	if (source == MARKED || !write_below(ctx, port_id))
+	if (source == HAS_ORIGIN || !write_below(ctx, port_id))
 		verdict = bpf_redirect_map(&sockets, socket_of(ctx, port_id), XDP_DROP);
 	if (verdict != XDP_REDIRECT)
 		add(&counted->unclaimed_packets, 1);

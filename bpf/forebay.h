@@ -11,10 +11,10 @@
 
 /*
  * The last four bytes below a packet are the id of the layout of what lies
- * there. A port's mark has one, our hints have two; others are given out from 3
+ * there. An origin has one, our hints have two; others are given out from 3
  * on, when their programs are loaded.
  */
-#define LAYOUT_MARK 0x46427071u
+#define LAYOUT_ORIGIN 0x46427071u
 #define LAYOUT_XDP 1	   /* struct forebay_hints___xdp */
 #define LAYOUT_COLLECTOR 2 /* struct forebay_hints___collector */
 
@@ -118,9 +118,9 @@ struct pool_account {
  * Where a packet came from: the first bytes below it, in any ring and on its way
  * from an XDP port to the collector. Hints may lie between it and the packet.
  */
-struct port_mark {
+struct port_origin {
 	__u32 port_id;
-	__u32 layout_id; /* LAYOUT_MARK */
+	__u32 layout_id; /* LAYOUT_ORIGIN */
 };
 
 /* Two words, so that two loads read it. */

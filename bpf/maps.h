@@ -225,17 +225,17 @@ static __always_inline __u32 socket_number(__u32 bank, __u32 port_id, __u32 queu
 }
 
 /* Writes the source port id below the packet, and below its hints if there are any; 0 or -1. */
-static __always_inline int mark(struct xdp_md *ctx, __u32 port_id)
+static __always_inline int write_origin(struct xdp_md *ctx, __u32 port_id)
 {
-	struct port_mark *mark;
+	struct port_origin *origin;
 
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*origin)))
 		return -1;
-	mark = (void *)(long)ctx->data_meta;
-	if ((void *)(mark + 1) > (void *)(long)ctx->data)
+	origin = (void *)(long)ctx->data_meta;
+	if ((void *)(origin + 1) > (void *)(long)ctx->data)
 		return -1;
-	mark->port_id = port_id;
-	mark->layout_id = LAYOUT_MARK;
+	origin->port_id = port_id;
+	origin->layout_id = LAYOUT_ORIGIN;
 	return 0;
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * XDP on a port: follow a flow, or mark the frame with the source port id and
- * redirect it to the collector, or put it into the port's own socket on this
- * netdev. What the
- * device knows about a frame goes neither way by itself. So a VLAN tag that the
- * device took off is put back into the frame here, or becomes a hint; this needs
- * a program that is bound to the netdev.
+ * XDP on a port: follow a flow, or write the origin below the frame and redirect
+ * it to the collector, or put it into the port's own socket on this netdev. What
+ * the device knows about a frame goes neither way by itself. So a VLAN tag that
+ * the device took off is put back into the frame here, or becomes a hint; this
+ * needs a program that is bound to the netdev.
  *
  * PLAIN is for netdevs that cannot tell (they leave tags in the frame), BOUND for
  * those that can, HINTED for ports with hints, LINKED for ports whose hints
@@ -117,7 +116,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	if (variant == LINKED)
 		forebay_fill(ctx);
 	/* Some drivers leave no room below packets; in a ring of the port's own nobody looks there then. */
-	if (mark(ctx, port->port_id) && bank != BANK_DIRECT)
+	if (write_origin(ctx, port->port_id) && bank != BANK_DIRECT)
 		goto refuse;
 	if (bank == BANK_DIRECT)
 		return to_socket(counted, socket_number(bank, port->port_id, queue));

@@ -30,7 +30,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("4096_random_frames_are_counted_and_harm_nobody", random_frames);
     suite.on_forebay("a_frame_longer_than_the_output_mtu_is_dropped_there_only", oversize);
     suite.on_forebay("stacks_of_vlan_tags_up_to_a_full_frame_pass_or_are_counted", vlan_stacks);
-    suite.once("what_a_sender_writes_below_its_frames_is_not_believed", forged_mark);
+    suite.once("what_a_sender_writes_below_its_frames_is_not_believed", forged_origin);
     suite.heavy_once("what_a_sender_writes_below_its_frames_does_not_follow_a_tcx_flow", || {
         forged_below_a_flow(PortKind::VethTcx)
     });
@@ -224,7 +224,7 @@ pub fn lying_lengths(subject: Subject) -> Outcome {
 }
 
 /// In spool mode basic a packet's port is known by what lies below it alone.
-fn forged_mark() -> Outcome {
+fn forged_origin() -> Outcome {
     let subject = Subject::Forebay(PortKind::VethXdp);
     let mut bed = Bed::with_config(subject, "[switch]\nspool_mode = \"basic\"\n")?;
     let hosts = bed.lab.hosts(3, subject.kind())?;

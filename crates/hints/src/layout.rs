@@ -11,8 +11,8 @@ const PRESENT: &str = "hints_present";
 /// The last member.
 const ID: &str = "layout_id";
 const ID_BYTES: u32 = 4;
-/// Of the 256 bytes that the kernel leaves below a packet, it keeps 40 for itself (`struct xdp_frame`); 8 are the mark of
-/// the port, which lies below the hints, and 4 a VLAN tag that is put back into the packet.
+/// Of the 256 bytes that the kernel leaves below a packet, it keeps 40 for itself (`struct xdp_frame`); 8 are the origin,
+/// which lies below the hints, and 4 a VLAN tag that is put back into the packet.
 const MOST_BYTES: u32 = 256 - 40 - 8 - 4;
 /// More members, or longer names, are nothing that somebody wrote by hand; all of them are kept and shown.
 const MOST_MEMBERS: usize = 256;
@@ -103,7 +103,7 @@ pub enum ContractError {
     },
     /// It does not fit below a packet.
     #[error(
-        "the struct has {bytes} bytes; at most {MOST_BYTES}, in multiples of 4, fit below a packet with its port's mark"
+        "the struct has {bytes} bytes; at most {MOST_BYTES}, in multiples of 4, fit below a packet with its origin"
     )]
     Size {
         /// Its bytes.

@@ -138,15 +138,15 @@ impl PortConfig {
     }
 }
 
-/// Last bytes of `struct port_mark`, which are the layout's id of a packet without hints.
-pub const LAYOUT_MARK: u32 = 0x4642_7071;
-/// Bytes of a mark, which lie below the packet and its hints.
-pub const MARK_BYTES: usize = 8;
+/// Last bytes of `struct port_origin`, which are the layout's id of a packet without hints.
+pub const LAYOUT_ORIGIN: u32 = 0x4642_7071;
+/// Bytes of an origin, which lie below the packet and its hints.
+pub const ORIGIN_BYTES: usize = 8;
 
-/// The source port id in a mark. `None`: nobody marked the packet.
-pub fn source_port(mark: &[u8; MARK_BYTES]) -> Option<u16> {
-    let word = |at: usize| u32::from_ne_bytes([mark[at], mark[at + 1], mark[at + 2], mark[at + 3]]);
-    (word(4) == LAYOUT_MARK).then(|| u16::try_from(word(0)).ok()).flatten()
+/// The source port id in an origin. `None`: the packet has no origin.
+pub fn source_port(origin: &[u8; ORIGIN_BYTES]) -> Option<u16> {
+    let word = |at: usize| u32::from_ne_bytes([origin[at], origin[at + 1], origin[at + 2], origin[at + 3]]);
+    (word(4) == LAYOUT_ORIGIN).then(|| u16::try_from(word(0)).ok()).flatten()
 }
 
 /// The structs of hints that our own programs write; their ids are 1, 2, ….
@@ -291,15 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_names_its_port_and_nothing_else_does() {
-        let mark = |port: u32, layout: u32| {
-            let mut bytes = [0; MARK_BYTES];
+    fn an_origin_names_its_port_and_nothing_else_does() {
+        let origin = |port: u32, layout: u32| {
+            let mut bytes = [0; ORIGIN_BYTES];
             bytes[..4].copy_from_slice(&port.to_ne_bytes());
             bytes[4..].copy_from_slice(&layout.to_ne_bytes());
             bytes
         };
-        assert_eq!(source_port(&mark(7, LAYOUT_MARK)), Some(7));
-        assert_eq!(source_port(&mark(70_000, LAYOUT_MARK)), None);
-        assert_eq!(source_port(&mark(7, 0)), None);
+        assert_eq!(source_port(&origin(7, LAYOUT_ORIGIN)), Some(7));
+        assert_eq!(source_port(&origin(70_000, LAYOUT_ORIGIN)), None);
+        assert_eq!(source_port(&origin(7, 0)), None);
     }
 }

@@ -46,7 +46,7 @@ pub use generations::{Generations, StationSlot};
 pub use grace::{ShortGracePeriods, grace_period};
 pub use hints::{HintsError, HintsOptions};
 pub use layout::{
-    Bank, COLLECTORS, CollectorEnds, LAYOUT_MARK, MARK_BYTES, OWN_LAYOUTS, PortConfig, source_port,
+    Bank, COLLECTORS, CollectorEnds, LAYOUT_ORIGIN, ORIGIN_BYTES, OWN_LAYOUTS, PortConfig, source_port,
 };
 pub use link::{NetdevLink, program_name};
 pub use object::{DatapathOptions, PORT_PROGRAM};

@@ -8,7 +8,7 @@
  *         metadata that a program on its way put below it (net/bpf/test_run.c, ctx_was_changed).
  * source_macs: the same with addresses of `grid`, the next sender and then the next receiver for each frame.
  * source_below: the same with what a switch might take for its own below it: eight bytes, the first four those of `below`,
- *         the last four the id of Forebay's mark.
+ *         the last four the id of Forebay's origin.
  * sink:   counts UDP over IPv4 and drops it; everything else goes on to the host.
  * sink_below: the same, but counts only what has metadata below it, as far as an XDP program of the receiver's sees any.
  * bare_xdp, bare_tcx: send every packet out of one other netdev, without a look at it; what no switch can do better.
@@ -31,7 +31,7 @@
 #define FIRST_RECEIVER 0x8000
 #define SPARE_BYTES 4
 #define BELOW_BYTES 8
-#define LAYOUT_MARK 0x46427071u
+#define LAYOUT_ORIGIN 0x46427071u
 
 struct counts {
 	__u64 packets;
@@ -138,7 +138,7 @@ int source_below(struct xdp_md *ctx)
 	if ((void *)bytes + BELOW_BYTES > (void *)(long)ctx->data)
 		return XDP_DROP;
 	bytes[0] = *wanted;
-	bytes[1] = LAYOUT_MARK;
+	bytes[1] = LAYOUT_ORIGIN;
 	return bpf_redirect_map(&out, 0, 0);
 }
 

@@ -41,11 +41,11 @@ impl Change<'_> {
         } else {
             self.instance()?.intake(Lane::Calm).collector.queues.first().cloned()
         };
-        let (stock, bound, is_marked) = self.without_lock(|| {
+        let (stock, bound, has_origin) = self.without_lock(|| {
             let stock = if own_memory { own_stock(depth, queues, &pool)? } else { pool };
             let bound = bind(netdev.ifindex, depth, queues, &stock, first);
-            let is_marked = hints::leaves_room_below(netdev.ifindex);
-            Ok::<_, ApiError>((stock, bound.map_err(|error| no_socket(&error))?, is_marked))
+            let has_origin = hints::leaves_room_below(netdev.ifindex);
+            Ok::<_, ApiError>((stock, bound.map_err(|error| no_socket(&error))?, has_origin))
         })?;
         let rule = match own_memory {
             true => share::own_memory_rule(depth),
@@ -60,7 +60,7 @@ impl Change<'_> {
             let own = Some((SuppliedBy::Own(Box::new(supply)), gauge));
             let opened = Opened { worker, socket: PortSocket::from(queue), ring };
             let bank = Bank::Direct;
-            let service = Service { bank, feed: Feed::Port(id), depth, rule, own, is_marked };
+            let service = Service { bank, feed: Feed::Port(id), depth, rule, own, has_origin };
             rings.push(self.serve(opened, service)?);
         }
         let port = self.port_mut(id);

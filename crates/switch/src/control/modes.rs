@@ -79,7 +79,7 @@ impl Change<'_> {
         for opened in opened {
             rings.push(self.serve(
                 opened,
-                Service { bank, feed: Feed::Shared, depth, rule, own: None, is_marked: true },
+                Service { bank, feed: Feed::Shared, depth, rule, own: None, has_origin: true },
             )?);
         }
         Ok(rings)

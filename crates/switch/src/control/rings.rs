@@ -48,7 +48,7 @@ pub(super) struct Service {
     /// A supply of its own, and where it is counted.
     pub(super) own: Option<(SuppliedBy, SupplyGauge)>,
     /// A program has always written what lies below packets.
-    pub(super) is_marked: bool,
+    pub(super) has_origin: bool,
 }
 
 impl Change<'_> {
@@ -168,7 +168,7 @@ impl Control {
     /// Has a worker serve `opened`, and the kernel deliver to it.
     pub(super) fn serve(&mut self, opened: Opened, service: Service) -> Result<Ring, ApiError> {
         let Opened { worker, socket, ring } = opened;
-        let Service { bank, feed, depth, rule, own, is_marked } = service;
+        let Service { bank, feed, depth, rule, own, has_origin } = service;
         let (owner, queue) = (owner_of(feed), worker as u32);
         self.datapath.set_socket(bank, owner, queue, socket.as_fd()).map_err(|error| refused(&error))?;
         let (socket, gauge) = (Arc::new(socket), Arc::new(RingGauge::default()));
@@ -185,7 +185,7 @@ impl Control {
                 ring,
                 socket: Some(Arc::clone(&socket)),
                 supply,
-                is_marked,
+                has_origin,
                 reads_headers: true,
             }),
             gauge: Arc::clone(&gauge),
@@ -205,7 +205,7 @@ impl Control {
         let rule = port.share.rule(depth);
         let mut rings = Vec::new();
         for opened in opened {
-            let service = Service { bank, feed: Feed::Port(id), depth, rule, own: None, is_marked: true };
+            let service = Service { bank, feed: Feed::Port(id), depth, rule, own: None, has_origin: true };
             rings.push(self.serve(opened, service)?);
         }
         Ok(rings)

@@ -100,7 +100,7 @@ impl MemorySwitch {
             WayIn::Ring => {
                 let (ring, socket) = seat.queue.socket(entries, u32::MAX - 3);
                 let supply = SuppliedBy::Collector(0);
-                let source = XskSource { ring, socket: None, supply, is_marked: false, reads_headers: true };
+                let source = XskSource { ring, socket: None, supply, has_origin: false, reads_headers: true };
                 (Source::Xsk(source), Sender::Ring(socket))
             }
             WayIn::Queue => {

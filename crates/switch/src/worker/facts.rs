@@ -1,15 +1,15 @@
-//! What is known of packets besides their bytes. A ring's packets have it below them: the source port's mark, and hints.
+//! What is known of packets besides their bytes. A ring's packets have it below them: their origin, and hints.
 //!
 //! ```text
-//!   frame │ headroom … │ mark: port id, LAYOUT_MARK │ packet
-//!         │ headroom … │ mark: port id, LAYOUT_MARK │ hints …, layout id │ packet
+//!   frame │ headroom … │ origin: port id, LAYOUT_ORIGIN │ packet
+//!         │ headroom … │ origin: port id, LAYOUT_ORIGIN │ hints …, layout id │ packet
 //! ```
 
 use std::sync::Arc;
 
 use forebay_control::PortId;
 use forebay_hints::{BELOW_BYTES, Found, Hint, Values, id_of};
-use forebay_kernel::{LAYOUT_MARK, MARK_BYTES, source_port};
+use forebay_kernel::{LAYOUT_ORIGIN, ORIGIN_BYTES, source_port};
 use forebay_pool::{Arena, Segment};
 use forebay_wire::Tag;
 
@@ -20,7 +20,7 @@ use crate::layouts::KnownLayout;
 /// One packet's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
-    /// Where all ports share the ring. `None`: there is no mark where the layout says, which only a broken program would do.
+    /// Where all ports share the ring. `None`: a broken program wrote no origin where the layout says.
     pub(super) port: Option<PortId>,
     /// There are hints: see `Worker::hints_of`.
     pub(super) has_hints: bool,
@@ -35,7 +35,7 @@ impl Worker {
     pub(super) fn look_below(&mut self, arena: &Arena, asks_port: bool) {
         let Self { layouts, records, hints, burst, shared, index: worker, .. } = self;
         let (layouts, cell) = (&**layouts.load(), shared.worker_cell(*worker));
-        let (mut id, mut found, mut run) = (LAYOUT_MARK, Found::Unknown, 0u64);
+        let (mut id, mut found, mut run) = (LAYOUT_ORIGIN, Found::Unknown, 0u64);
         for (index, record) in records[..burst.len()].iter_mut().enumerate() {
             let bytes = bytes_below(arena, &burst.packet(index)[0]);
             let next = id_of(bytes);
@@ -50,7 +50,7 @@ impl Worker {
                 }
                 Found::Stale | Found::Unknown => (Facts::default(), BELOW_BYTES),
             };
-            let port = if asks_port { mark_at(bytes, end) } else { None };
+            let port = if asks_port { origin_at(bytes, end) } else { None };
             record.facts = Facts { port, ..looked };
         }
         count(id, found, run, cell, *worker);
@@ -98,7 +98,7 @@ impl Facts {
 
 fn count(id: u32, found: Found<&Arc<KnownLayout>>, packets: u64, cell: &WorkerCell, worker: usize) {
     match found {
-        _ if id == LAYOUT_MARK => {}
+        _ if id == LAYOUT_ORIGIN => {}
         Found::Known(layout) => layout.packets[worker].add(packets),
         Found::Stale => cell.stale_layouts.add(packets),
         Found::Unknown => cell.unknown_layouts.add(packets),
@@ -113,8 +113,8 @@ fn bytes_below<'a>(arena: &'a Arena, first: &'a Segment) -> &'a [u8; BELOW_BYTES
     arena.bytes(&first.frame, offset, BELOW_BYTES as u16).try_into().expect("so many bytes were asked for")
 }
 
-/// The port in the mark that ends at byte `end`.
-fn mark_at(bytes: &[u8; BELOW_BYTES], end: usize) -> Option<PortId> {
-    let mark = bytes[..end].last_chunk::<MARK_BYTES>()?;
-    source_port(mark).map(PortId)
+/// The port in the origin that ends at byte `end`.
+fn origin_at(bytes: &[u8; BELOW_BYTES], end: usize) -> Option<PortId> {
+    let origin = bytes[..end].last_chunk::<ORIGIN_BYTES>()?;
+    source_port(origin).map(PortId)
 }

@@ -45,7 +45,7 @@ impl Worker {
 
     fn receive_xsk(&mut self, xsk: &mut XskSource, piece: Piece, feed: Feed) {
         xsk.ring.set_reads(Reads {
-            below: if xsk.is_marked { NEAREST_BELOW } else { 0 },
+            below: if xsk.has_origin { NEAREST_BELOW } else { 0 },
             bytes: if xsk.reads_headers { HEADERS } else { 0 },
         });
         xsk.ring.receive(&mut self.burst, piece.packets as usize, piece.bytes);
@@ -57,7 +57,7 @@ impl Worker {
         if let SuppliedBy::Own(supply) = &mut xsk.supply {
             supply.fill.received(&self.burst);
         }
-        if xsk.is_marked {
+        if xsk.has_origin {
             self.look_below(xsk.ring.arena(), feed == Feed::Shared);
         } else {
             self.records[..self.burst.len()].iter_mut().for_each(|record| record.facts = Facts::default());

@@ -35,7 +35,7 @@ impl Slot {
 pub(crate) enum Feed {
     /// One port's.
     Port(PortId),
-    /// Any port's: each packet is marked with its source.
+    /// Any port's: each packet has its origin below it.
     Shared,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct XskSource {
     pub(crate) socket: Option<Arc<PortSocket>>,
     pub(crate) supply: SuppliedBy,
     /// A program has always written what lies below its packets.
-    pub(crate) is_marked: bool,
+    pub(crate) has_origin: bool,
     /// Headers of its last packets were read.
     pub(crate) reads_headers: bool,
 }

@@ -11,7 +11,7 @@ pub(super) struct Found(pub(super) u32);
 /// Packets of a burst, one after the other, that came from one port.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch {
-    /// `None`: nobody marked them, which only a broken program would do.
+    /// `None`: a broken program wrote no origin.
     pub(super) port: Option<PortId>,
     pub(super) packets: Range<usize>,
     /// The decision that all of them repeat, if they do.
