@@ -160,11 +160,11 @@ static __always_inline int may_be_unfinished(void *at, void *end, __be16 etherty
 
 /*
  * The verdict, or NOT_FOLLOWED. `protocol` is that of a tag that is not in the
- * frame, or 0. `told` is set where user space is to know which flow it is; of
+ * frame, or 0. `flow_id` is set where user space is to know which flow it is; of
  * frames with a tag it is not, because the key has not all of that.
  */
 static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *port, __be16 protocol,
-					__u16 tci, __u32 *told)
+					__u16 tci, __u32 *flow_id)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	void *network = data + ETH_HLEN;
@@ -214,7 +214,7 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	}
 	if (decision.says.action != FLOW_OUTPUT) {
 		if (decision.says.action == FLOW_TELL && !tag)
-			*told = decision.says.mark;
+			*flow_id = decision.says.mark;
 		return NOT_FOLLOWED;
 	}
 	if (clear_below(ctx) || retag(ctx, &decision.says, tag))

@@ -133,7 +133,7 @@ struct flow_says {
 	__u8 tag;	   /* enum flow_tag */
 	__u16 vid;	   /* of the VLAN; with FLOW_DEEPER, classes */
 	__u32 mark;	   /* what packets leave with (SO_MARK); where none leaves, the daemon's own note;
-			      with FLOW_TELL a number that no other flow has or had */
+			      with FLOW_TELL the flow id, which no other flow has or had */
 };
 
 /*
@@ -164,7 +164,7 @@ enum flow_action {
 	FLOW_DROP,
 	FLOW_DEEPER, /* look again, with the classes that `vid` names */
 	FLOW_DELIVER, /* FLOW_OUTPUT, to the other end of a veth; only of tcx ports */
-	FLOW_TELL, /* to user space, with `mark` as the hint of this name; only of XDP ports with our hints */
+	FLOW_TELL, /* to user space, with `mark` as the hint `flow_id`; only of XDP ports with our hints */
 };
 
 /* Classes that rules ask for; the others are 0. */

@@ -43,7 +43,7 @@
 	__be16 rx_vlan_proto /* its ethertype */
 /* ns, when the packet arrived; aligned so that nothing is padded behind the id */
 #define FOREBAY_RX_TIMESTAMP __u64 rx_timestamp __attribute__((packed, aligned(4)))
-#define FOREBAY_FLOW_MARK __u32 flow_mark	/* what the program found out */
+#define FOREBAY_FLOW_ID __u32 flow_id		/* number of the packet's flow */
 #define FOREBAY_RX_PORT __u32 rx_port		/* source port id */
 
 /* Last: a bit for each hint that this packet has, and the layout's id. */
@@ -57,7 +57,7 @@ enum forebay_hint {
 	FOREBAY_HAS_RX_VLAN_TCI = 1 << 2,
 	FOREBAY_HAS_RX_VLAN_PROTO = 1 << 3,
 	FOREBAY_HAS_RX_TIMESTAMP = 1 << 4,
-	FOREBAY_HAS_FLOW_MARK = 1 << 5,
+	FOREBAY_HAS_FLOW_ID = 1 << 5,
 	FOREBAY_HAS_RX_PORT = 1 << 6,
 };
 

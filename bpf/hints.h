@@ -31,7 +31,7 @@ struct forebay_hints___xdp {
 	FOREBAY_RX_TIMESTAMP;
 	FOREBAY_RX_HASH;
 	FOREBAY_RX_VLAN;
-	FOREBAY_FLOW_MARK;
+	FOREBAY_FLOW_ID;
 	FOREBAY_HINTS_END;
 };
 FOREBAY_HINTS(forebay_hints___xdp);
@@ -73,8 +73,8 @@ FOREBAY_HINTS(forebay_hints___collector);
 		FOREBAY_HAS_RX_TIMESTAMP;                                       \
 	})
 
-/* `protocol` is that of a tag that is not in the packet, or 0; `told` what a flow says, or 0. 0 or -1. */
-static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 tci, __u32 told)
+/* `protocol` is that of a tag that is not in the packet, or 0; `flow_id` that of the packet's flow, or 0. 0 or -1. */
+static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 tci, __u32 flow_id)
 {
 	struct forebay_hints___xdp *hints;
 	__u32 present;
@@ -86,9 +86,9 @@ static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 
 	hints->rx_vlan_proto = protocol;
 	if (protocol)
 		present |= FOREBAY_HAS_RX_VLAN_TCI | FOREBAY_HAS_RX_VLAN_PROTO;
-	hints->flow_mark = told;
-	if (told)
-		present |= FOREBAY_HAS_FLOW_MARK;
+	hints->flow_id = flow_id;
+	if (flow_id)
+		present |= FOREBAY_HAS_FLOW_ID;
 	hints->hints_present = present;
 	hints->layout_id = LAYOUT_XDP;
 	return 0;

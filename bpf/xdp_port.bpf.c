@@ -77,7 +77,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	struct port_config *port;
 	__be16 protocol = 0; /* the verifier wants them written, where there is no CAP_PERFMON */
 	__u16 tci = 0;
-	__u32 queue, account, bank, told = 0;
+	__u32 queue, account, bank, flow_id = 0;
 	int followed;
 
 	if (variant != PLAIN) {
@@ -86,7 +86,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 			protocol = 0;
 	}
 	if (near) {
-		followed = follow_frame(ctx, near, protocol, tci, &told);
+		followed = follow_frame(ctx, near, protocol, tci, &flow_id);
 		if (followed != NOT_FOLLOWED)
 			return followed;
 	}
@@ -111,7 +111,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 			goto refuse;
 		protocol = 0;
 	}
-	if (variant == HINTED && hint_from_port(ctx, protocol, tci, told))
+	if (variant == HINTED && hint_from_port(ctx, protocol, tci, flow_id))
 		goto refuse;
 	if (variant == LINKED)
 		forebay_fill(ctx);

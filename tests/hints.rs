@@ -78,7 +78,7 @@ fn offsets(layout: &Layout) -> Vec<(Hint, u32)> {
 
 #[test]
 fn all_hints_in_the_headers_order() {
-    let all = "FOREBAY_RX_TIMESTAMP; FOREBAY_RX_HASH; FOREBAY_RX_VLAN; FOREBAY_FLOW_MARK; FOREBAY_RX_PORT; FOREBAY_HINTS_END;";
+    let all = "FOREBAY_RX_TIMESTAMP; FOREBAY_RX_HASH; FOREBAY_RX_VLAN; FOREBAY_FLOW_ID; FOREBAY_RX_PORT; FOREBAY_HINTS_END;";
     let layout = layout("all", "forebay_hints", all).expect("it keeps the contract");
     let expected = [
         (Hint::RxHash, 8),
@@ -86,7 +86,7 @@ fn all_hints_in_the_headers_order() {
         (Hint::RxVlanTci, 16),
         (Hint::RxVlanProto, 18),
         (Hint::RxTimestamp, 0),
-        (Hint::FlowMark, 20),
+        (Hint::FlowId, 20),
         (Hint::RxPort, 24),
     ];
     assert_eq!((layout.bytes(), offsets(&layout)), (36, expected.to_vec()), "nothing is padded");
@@ -94,9 +94,9 @@ fn all_hints_in_the_headers_order() {
 
 #[test]
 fn a_flavour_with_members_of_its_own_in_another_order() {
-    let mine = "FOREBAY_FLOW_MARK; union { __u32 mine; struct { __u16 a, b; }; }; __u8 more[8]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;";
+    let mine = "FOREBAY_FLOW_ID; union { __u32 mine; struct { __u16 a, b; }; }; __u8 more[8]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;";
     let layout = layout("mine", "forebay_hints___mine", mine).expect("it keeps the contract");
-    assert_eq!(offsets(&layout), [(Hint::RxHash, 16), (Hint::RxHashType, 20), (Hint::FlowMark, 0)]);
+    assert_eq!(offsets(&layout), [(Hint::RxHash, 16), (Hint::RxHashType, 20), (Hint::FlowId, 0)]);
     assert!(layout.to_string().contains("__u32 rx_hash;"), "{layout}");
 }
 
@@ -106,9 +106,9 @@ fn what_breaks_the_contract_is_refused_by_name() {
     for (members, said) in [
         ("__u64 rx_hash; __u32 pad; __u32 layout_id;", "`rx_hash` is an unsigned integer of 8 bytes"),
         ("__s32 rx_hash; __u32 layout_id;", "`rx_hash` is a signed integer of 4 bytes"),
-        ("__u32 flow_mark : 20; __u32 layout_id;", "`flow_mark` is a bit-field of 20 bits"),
-        ("__u32 layout_id; __u32 flow_mark;", "must be the last member"),
-        ("__u32 flow_mark;", "no member `layout_id`"),
+        ("__u32 flow_id : 20; __u32 layout_id;", "`flow_id` is a bit-field of 20 bits"),
+        ("__u32 layout_id; __u32 flow_id;", "must be the last member"),
+        ("__u32 flow_id;", "no member `layout_id`"),
         ("__u8 much[252]; __u32 layout_id;", "the struct has 256 bytes"),
         ("__u64 rx_timestamp; __u32 layout_id;", "padding"),
     ] {
@@ -129,9 +129,9 @@ fn an_object_without_btf_is_told_what_to_do() {
     assert!(error.contains("no object file"), "{error}");
 }
 
-/// A program with a flow mark that declares something of its own.
+/// A program with a flow id that declares something of its own.
 fn declaring(case: &str, own: &str) -> Vec<u8> {
-    compile_with(case, "forebay_hints", "FOREBAY_FLOW_MARK; FOREBAY_HINTS_END;", own, &[])
+    compile_with(case, "forebay_hints", "FOREBAY_FLOW_ID; FOREBAY_HINTS_END;", own, &[])
 }
 
 #[test]

@@ -32,8 +32,8 @@ pub enum Hint {
     RxVlanProto,
     /// When the packet arrived, in ns.
     RxTimestamp,
-    /// Whatever a kernel program found out about the packet.
-    FlowMark,
+    /// The number that a program gives to the packet's flow.
+    FlowId,
     /// The source port's id.
     RxPort,
 }
@@ -46,7 +46,7 @@ impl Hint {
         Hint::RxVlanTci,
         Hint::RxVlanProto,
         Hint::RxTimestamp,
-        Hint::FlowMark,
+        Hint::FlowId,
         Hint::RxPort,
     ];
 
@@ -58,7 +58,7 @@ impl Hint {
             Hint::RxVlanTci => "rx_vlan_tci",
             Hint::RxVlanProto => "rx_vlan_proto",
             Hint::RxTimestamp => "rx_timestamp",
-            Hint::FlowMark => "flow_mark",
+            Hint::FlowId => "flow_id",
             Hint::RxPort => "rx_port",
         }
     }
@@ -67,7 +67,7 @@ impl Hint {
     pub const fn bytes(self) -> u32 {
         match self {
             Hint::RxVlanTci | Hint::RxVlanProto => 2,
-            Hint::RxHash | Hint::RxHashType | Hint::FlowMark | Hint::RxPort => 4,
+            Hint::RxHash | Hint::RxHashType | Hint::FlowId | Hint::RxPort => 4,
             Hint::RxTimestamp => 8,
         }
     }
@@ -426,9 +426,9 @@ mod tests {
 
     #[test]
     fn members_may_stand_in_any_order() {
-        let members = [("rx_hash", 4, 4), ("flow_mark", 4, 0), ("rx_port", 4, 8), ("layout_id", 4, 12)];
+        let members = [("rx_hash", 4, 4), ("flow_id", 4, 0), ("rx_port", 4, 8), ("layout_id", 4, 12)];
         let layout = layout("forebay_hints", 16, &members).unwrap();
-        assert_eq!([Hint::RxHash, Hint::FlowMark].map(|hint| layout.offset(hint)), [Some(4), Some(0)]);
+        assert_eq!([Hint::RxHash, Hint::FlowId].map(|hint| layout.offset(hint)), [Some(4), Some(0)]);
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub struct Values {
     pub rx_vlan_proto: u16,
     /// [`Hint::RxTimestamp`].
     pub rx_timestamp: u64,
-    /// [`Hint::FlowMark`].
-    pub flow_mark: u32,
+    /// [`Hint::FlowId`].
+    pub flow_id: u32,
     /// [`Hint::RxPort`].
     pub rx_port: u32,
 }
@@ -149,8 +149,8 @@ impl Hints<'_> {
 
     /// What a kernel program found out.
     #[inline]
-    pub fn flow_mark(&self) -> Option<u32> {
-        self.get(Hint::FlowMark).map(u32::from_ne_bytes)
+    pub fn flow_id(&self) -> Option<u32> {
+        self.get(Hint::FlowId).map(u32::from_ne_bytes)
     }
 
     /// The source port's id.
@@ -169,7 +169,7 @@ impl Hints<'_> {
             rx_vlan_tci: self.rx_vlan_tci().unwrap_or_default(),
             rx_vlan_proto: self.rx_vlan_proto().unwrap_or_default(),
             rx_timestamp: self.rx_timestamp().unwrap_or_default(),
-            flow_mark: self.flow_mark().unwrap_or_default(),
+            flow_id: self.flow_id().unwrap_or_default(),
             rx_port: self.rx_port().unwrap_or_default(),
         }
     }
@@ -210,7 +210,7 @@ mod tests {
             hints.rx_vlan_tci().map(u64::from),
             hints.rx_vlan_proto().map(|proto| u64::from(proto.to_be())),
             hints.rx_timestamp(),
-            hints.flow_mark().map(u64::from),
+            hints.flow_id().map(u64::from),
             hints.rx_port().map(u64::from),
         ]
     }

@@ -128,7 +128,7 @@ fn named(hints: &Values) -> Vec<(&'static str, u64)> {
         Hint::RxVlanTci => hints.rx_vlan_tci.into(),
         Hint::RxVlanProto => hints.rx_vlan_proto.into(),
         Hint::RxTimestamp => hints.rx_timestamp,
-        Hint::FlowMark => hints.flow_mark.into(),
+        Hint::FlowId => hints.flow_id.into(),
         Hint::RxPort => hints.rx_port.into(),
     };
     Hint::ALL.into_iter().filter(|hint| hints.has(*hint)).map(|hint| (hint.name(), value(hint))).collect()

@@ -10,7 +10,7 @@ use crate::counters::Counter;
 #[derive(Debug)]
 pub(crate) struct KnownLayout {
     pub(crate) plan: Plan,
-    /// Our own programs write it: a VLAN tag in it is not in the packet, and a flow's mark is one of ours.
+    /// Our own programs write it: a VLAN tag in it is not in the packet, and a flow id is one of ours.
     pub(crate) is_ours: bool,
     /// Packets that came in it, by worker.
     pub(crate) packets: Box<[Counter]>,

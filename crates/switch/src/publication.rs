@@ -22,8 +22,8 @@ pub(crate) struct Publication {
     /// The kernel follows the flows that it can.
     carries_flows: bool,
     rules: Arc<RuleSet>,
-    /// Flow marks up to this one were given under other rules.
-    last_mark_before: u32,
+    /// Flow ids up to this one were given under other rules.
+    last_flow_id_before: u32,
     /// What an earlier process left is taken up: nothing has changed.
     is_adopting: bool,
     /// Something was set since the last publication.
@@ -39,7 +39,7 @@ impl Publication {
             switch_generation: generation.max(2),
             carries_flows: generation & 1 == 1,
             rules: Arc::default(),
-            last_mark_before: 0,
+            last_flow_id_before: 0,
             is_adopting: false,
             is_changed: Cell::new(false),
         }
@@ -56,7 +56,7 @@ impl Publication {
             changed.clear();
         }
         topology.set_rules(Arc::clone(&self.rules), self.switch_generation);
-        topology.set_flows(self.carries_flows, self.last_mark_before);
+        topology.set_flows(self.carries_flows, self.last_flow_id_before);
         self.shared.topology.store(Arc::new(topology));
         tracing::trace!("workers have a new snapshot");
         changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
@@ -82,12 +82,12 @@ impl Publication {
         self.shared.generations.set_switch(self.switch_generation);
     }
 
-    /// Ends a change of rules; with the next publication. `last_mark` is the flow mark that was given last under the rules
+    /// Ends a change of rules; with the next publication. `last_flow_id` is the one that was given last under the rules
     /// before. With `looks_up`, the kernel has the classes of these rules and looks flows up again.
-    pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>, last_mark: u32, looks_up: bool) {
+    pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>, last_flow_id: u32, looks_up: bool) {
         self.is_changed.set(true);
         self.rules = rules;
-        self.last_mark_before = last_mark;
+        self.last_flow_id_before = last_flow_id;
         self.switch_generation += u64::from(looks_up && !self.looks_up_flows());
     }
 

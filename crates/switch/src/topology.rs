@@ -99,8 +99,8 @@ pub(crate) struct Topology {
     generation: u64,
     /// It follows them too.
     carries_flows: bool,
-    /// Flows' marks up to this one stand for packets that other rules had told apart.
-    last_mark_before: u32,
+    /// Flow ids up to this one stand for packets that other rules had told apart.
+    last_flow_id_before: u32,
     rules: Arc<RuleSet>,
     /// No other snapshot has it.
     serial: u64,
@@ -115,7 +115,7 @@ impl Topology {
             lists: Vec::new(),
             generation: 0,
             carries_flows: false,
-            last_mark_before: 0,
+            last_flow_id_before: 0,
             rules: Arc::default(),
             serial: 0,
         };
@@ -167,16 +167,16 @@ impl Topology {
         self.generation = generation;
     }
 
-    /// Whether the kernel follows flows that it looks up, and which marks were given under other rules.
-    pub(crate) fn set_flows(&mut self, carries_flows: bool, last_mark_before: u32) {
+    /// Whether the kernel follows flows that it looks up, and which flow ids were given under other rules.
+    pub(crate) fn set_flows(&mut self, carries_flows: bool, last_flow_id_before: u32) {
         self.carries_flows = carries_flows;
-        self.last_mark_before = last_mark_before;
+        self.last_flow_id_before = last_flow_id_before;
     }
 
-    /// Whether packets with a flow's mark fall under the same rule.
+    /// Whether packets with this flow id fall under the same rule.
     #[inline]
-    pub(crate) fn knows_mark(&self, mark: u32) -> bool {
-        mark != 0 && mark.wrapping_sub(self.last_mark_before).cast_signed() > 0
+    pub(crate) fn knows_flow_id(&self, flow_id: u32) -> bool {
+        flow_id != 0 && flow_id.wrapping_sub(self.last_flow_id_before).cast_signed() > 0
     }
 
     /// Tells snapshots apart.

@@ -77,11 +77,11 @@ impl Elf {
     }
 }
 
-/// BTF of a program that writes a flow mark.
+/// BTF of a program that writes a flow id.
 fn btf() -> Vec<u8> {
     let mut types = Builder::new();
     let number = types.int("unsigned int", 4, false);
-    types.composite("forebay_hints", false, 8, &[("flow_mark", number, 0, 0), ("layout_id", number, 32, 0)]);
+    types.composite("forebay_hints", false, 8, &[("flow_id", number, 0, 0), ("layout_id", number, 32, 0)]);
     types.build()
 }
 
@@ -119,7 +119,7 @@ fn checked(theirs: Elf) -> Result<Layout, ProgramError> {
 #[test]
 fn an_object_that_keeps_the_contract_becomes_part_of_a_ports_program() {
     let layout = checked(theirs()).unwrap();
-    assert_eq!((layout.bytes(), layout.offset(Hint::FlowMark)), (8, Some(0)));
+    assert_eq!((layout.bytes(), layout.offset(Hint::FlowId)), (8, Some(0)));
 }
 
 #[test]

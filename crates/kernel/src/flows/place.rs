@@ -71,7 +71,7 @@ impl Flow {
             FlowAction::Output { tag: FlowTag::Remove, mark, .. } => (TAG_REMOVE, note.vid, mark),
             FlowAction::Output { tag: FlowTag::Set(vid), mark, .. } => (TAG_SET, vid, mark),
             FlowAction::Drop { .. } => (TAG_KEEP, note.vid, note.reason.into()),
-            FlowAction::Tell { flow_mark, .. } => (TAG_KEEP, note.vid, flow_mark),
+            FlowAction::Tell { flow_id, .. } => (TAG_KEEP, note.vid, flow_id),
             FlowAction::Deeper { classes } => (TAG_KEEP, classes, note.vid.into()),
         };
         self.decided.store(verdict.decided, Relaxed);
@@ -100,7 +100,7 @@ impl Flow {
                 let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
                 (action, FlowNote { vid, reason: 0 })
             }
-            TELL => (FlowAction::Tell { port_id, flow_mark: mark }, FlowNote { vid, reason: 0 }),
+            TELL => (FlowAction::Tell { port_id, flow_id: mark }, FlowNote { vid, reason: 0 }),
             DEEPER => (FlowAction::Deeper { classes: vid }, FlowNote { vid: mark as u16, reason: 0 }),
             _ => (FlowAction::Drop { port_id }, FlowNote { vid, reason: mark as u16 }),
         };

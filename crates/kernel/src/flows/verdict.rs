@@ -42,7 +42,7 @@ pub enum FlowAction {
         /// The port whose settings say so, which may be the input.
         port_id: u16,
         /// The hint: a number that no other flow has or had.
-        flow_mark: u32,
+        flow_id: u32,
     },
     /// That depends on the classes of what lies deeper in them; see [`ClassTable`](crate::ClassTable).
     Deeper {

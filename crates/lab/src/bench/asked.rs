@@ -3,7 +3,7 @@
 use forebay_testbed::measure::spread::Spread;
 
 use super::Contender;
-use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpMarks, XdpSlow};
+use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpFlowIds, XdpSlow};
 
 pub(super) const SMALL_PACKETS: &str = "60-byte frames, Mpps";
 pub(super) const ONE_STREAM: &str = "one TCP stream, Gbit/s";
@@ -52,12 +52,12 @@ pub(super) const ALL: [Asked; 21] = [
     at_least(1.0, WEB, Tcx, Bridge),
     at_least(0.9, CONNECTIONS, Tcx, Bridge),
     at_least(0.9, CONNECTIONS, TcxRule, Bridge),
-    at_most(0.68, DROPPED_1, XdpMarks, XdpSlow),
-    at_most(0.68, DROPPED_128, XdpMarks, XdpSlow),
-    at_most(0.68, DROPPED_8192, XdpMarks, XdpSlow),
-    at_most(0.5, DROPPED_1, XdpMarks, Ovs),
-    at_most(0.5, DROPPED_128, XdpMarks, Ovs),
-    at_most(0.5, DROPPED_8192, XdpMarks, Ovs),
+    at_most(0.68, DROPPED_1, XdpFlowIds, XdpSlow),
+    at_most(0.68, DROPPED_128, XdpFlowIds, XdpSlow),
+    at_most(0.68, DROPPED_8192, XdpFlowIds, XdpSlow),
+    at_most(0.5, DROPPED_1, XdpFlowIds, Ovs),
+    at_most(0.5, DROPPED_128, XdpFlowIds, Ovs),
+    at_most(0.5, DROPPED_8192, XdpFlowIds, Ovs),
 ];
 
 const fn at_least(ratio: f64, metric: &'static str, contender: Contender, peer: Contender) -> Asked {

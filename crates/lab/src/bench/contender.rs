@@ -23,8 +23,8 @@ pub enum Contender {
     XdpSlow,
     /// The same, with each packet's hash as a hint.
     XdpHints,
-    /// The same, with the hints of our own program: a mark for each flow.
-    XdpMarks,
+    /// The same, with the hints of our own program: an id for each flow.
+    XdpFlowIds,
     /// The kernel's bridge.
     Bridge,
     /// Open vSwitch with AF_XDP ports.
@@ -45,7 +45,7 @@ impl Contender {
             Contender::TcxSlow => "forebay (tcx, slow path)",
             Contender::XdpSlow => "forebay (xdp, slow path)",
             Contender::XdpHints => "forebay (xdp, hash)",
-            Contender::XdpMarks => "forebay (xdp, marks)",
+            Contender::XdpFlowIds => "forebay (xdp, flow ids)",
             Contender::Bridge => "bridge",
             Contender::Ovs => "ovs-afxdp",
             Contender::BareTcx => "tcx redirect (bare)",
@@ -57,7 +57,7 @@ impl Contender {
     pub const fn ports(self) -> PortKind {
         match self {
             Contender::Xdp | Contender::XdpSlow => PortKind::VethXdp,
-            Contender::XdpHints | Contender::XdpMarks => PortKind::VethXdp,
+            Contender::XdpHints | Contender::XdpFlowIds => PortKind::VethXdp,
             Contender::Ovs | Contender::BareXdp => PortKind::VethXdp,
             Contender::Tcx | Contender::TcxRule | Contender::TcxSlow => PortKind::VethTcx,
             Contender::Bridge | Contender::BareTcx => PortKind::VethTcx,
@@ -78,7 +78,7 @@ impl Contender {
     pub(super) fn is_here(self) -> bool {
         match self {
             Contender::Ovs => Ovs::is_installed(),
-            Contender::TcxRule | Contender::XdpHints | Contender::XdpMarks => Forebay::has_rules(),
+            Contender::TcxRule | Contender::XdpHints | Contender::XdpFlowIds => Forebay::has_rules(),
             _ => true,
         }
     }
@@ -93,7 +93,7 @@ impl Contender {
             Contender::Tcx | Contender::TcxRule | Contender::Xdp => {
                 Box::new(Forebay::start(lab, options().offloaded())?)
             }
-            Contender::TcxSlow | Contender::XdpSlow | Contender::XdpMarks => {
+            Contender::TcxSlow | Contender::XdpSlow | Contender::XdpFlowIds => {
                 Box::new(Forebay::start(lab, options())?)
             }
             Contender::XdpHints => Box::new(Forebay::start(lab, options().allowing_programs())?),

@@ -33,7 +33,7 @@ macro_rules! part {
             rate: concat!("Mpps that a rule drops, flows: ", $flows),
             hinted: concat!("of these had a hint, %, flows: ", $flows),
             cached: concat!("of these were in the cache, %, flows: ", $flows),
-            repeated: concat!("of these were known by their mark, %, flows: ", $flows),
+            repeated: concat!("of these were known by their flow id, %, flows: ", $flows),
             burst: concat!("packets a burst, flows: ", $flows),
         }
     };
@@ -66,7 +66,7 @@ pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Va
             let object = PROGRAM.compile(&pair.lab)?;
             pair.dut.load_hints(&from, &object)?;
         }
-        Contender::XdpMarks => pair.dut.write_hints(&from)?,
+        Contender::XdpFlowIds => pair.dut.write_hints(&from)?,
         _ => {}
     }
     let mut values = Vec::new();

@@ -75,7 +75,7 @@ impl Benchmark {
     /// Who takes part: the fast path where it makes a difference, the slow path beside Open vSwitch, which is its peer.
     fn contenders(self) -> &'static [Contender] {
         use Contender::{
-            BareTcx, BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpHints, XdpMarks, XdpSlow,
+            BareTcx, BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpFlowIds, XdpHints, XdpSlow,
         };
         match self {
             Benchmark::SmallPackets => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx, BareXdp],
@@ -84,7 +84,7 @@ impl Benchmark {
             Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx],
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BareTcx, TcxRule],
             Benchmark::NewFlows => &[Xdp],
-            Benchmark::Hints => &[XdpMarks, XdpHints, XdpSlow, Ovs],
+            Benchmark::Hints => &[XdpFlowIds, XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
                 &[TcxSlow, XdpSlow, Bridge, Ovs]
             }

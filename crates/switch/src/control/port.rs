@@ -131,7 +131,7 @@ impl Port {
         }
     }
 
-    /// Its program writes our hints, flows' marks among them.
+    /// Its program writes our hints, flow ids among them.
     pub(super) fn is_told(&self) -> bool {
         self.kind == AttachKind::Xdp && matches!(self.hints.hints(), Hints::On)
     }

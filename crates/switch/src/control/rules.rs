@@ -220,10 +220,10 @@ impl Control {
         let set = self.rules.active()?;
         self.publication.suspend_flows();
         // No flow that was decided before can come into the table from here on.
-        let last_mark = self.flow_book().last_mark();
+        let last_flow_id = self.flow_book().last_flow_id();
         let entered = self.rules.classes.set(set.classes());
         let looks_up = self.is_of_use() && entered.is_ok();
-        self.publication.set_rules(Arc::new(set), last_mark, looks_up);
+        self.publication.set_rules(Arc::new(set), last_flow_id, looks_up);
         self.publish();
         Ok(entered?)
     }

@@ -95,7 +95,7 @@ pub(crate) struct FlowBook {
     rules: HashMap<u64, FlowCount>,
     totals: Totals,
     /// Of flows whose packets user space is told of.
-    last_mark: u32,
+    last_flow_id: u32,
 }
 
 impl FlowBook {
@@ -110,7 +110,7 @@ impl FlowBook {
             ports: HashMap::new(),
             rules: HashMap::new(),
             totals: Totals::default(),
-            last_mark: 0,
+            last_flow_id: 0,
         }
     }
 
@@ -134,9 +134,9 @@ impl FlowBook {
         self.entries.len() as u64
     }
 
-    /// The mark that was given last.
-    pub(crate) fn last_mark(&self) -> u32 {
-        self.last_mark
+    /// The flow id that was given last.
+    pub(crate) fn last_flow_id(&self) -> u32 {
+        self.last_flow_id
     }
 
     /// Bytes of kernel memory.
@@ -206,12 +206,12 @@ impl FlowBook {
         self.totals.installed += 1;
     }
 
-    /// Whether the flow says just this, under whatever mark.
+    /// Whether the flow says just this, under whatever flow id.
     fn says(&self, number: FlowNumber, verdict: &FlowVerdict) -> bool {
         self.entries.get(&number).is_some_and(|entry| {
             let action = match (entry.verdict.action, verdict.action) {
-                (FlowAction::Tell { flow_mark, .. }, FlowAction::Tell { port_id, .. }) => {
-                    FlowAction::Tell { port_id, flow_mark }
+                (FlowAction::Tell { flow_id, .. }, FlowAction::Tell { port_id, .. }) => {
+                    FlowAction::Tell { port_id, flow_id }
                 }
                 (_, action) => action,
             };
@@ -228,12 +228,12 @@ impl FlowBook {
         }
     }
 
-    /// The verdict with a mark of its own, where it has one.
+    /// The verdict with a flow id of its own, where it has one.
     fn numbered(&mut self, verdict: FlowVerdict) -> FlowVerdict {
         let FlowAction::Tell { port_id, .. } = verdict.action else { return verdict };
         // After 2^32 flows they begin anew: none of the first is left, nor are packets that were told of it.
-        self.last_mark = self.last_mark.checked_add(1).unwrap_or(1);
-        FlowVerdict { action: FlowAction::Tell { port_id, flow_mark: self.last_mark }, ..verdict }
+        self.last_flow_id = self.last_flow_id.checked_add(1).unwrap_or(1);
+        FlowVerdict { action: FlowAction::Tell { port_id, flow_id: self.last_flow_id }, ..verdict }
     }
 
     fn may_install(&mut self, port_id: u16, now: Nanos) -> bool {

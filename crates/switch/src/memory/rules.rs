@@ -29,8 +29,8 @@ impl MemorySwitch {
         });
         let set = Arc::new(RuleSet::new(active).expect("few classes"));
         self.publication.suspend_flows();
-        let last_mark = self.book.last_mark();
-        self.publication.set_rules(set, last_mark, true);
+        let last_flow_id = self.book.last_flow_id();
+        self.publication.set_rules(set, last_flow_id, true);
         self.publish();
     }
 }

@@ -111,7 +111,7 @@ impl Worker {
                 Ok(headers) => {
                     let decision = self.find(scene, member, index - packets.start, headers, counts);
                     let has_copies = self.apply(scene, index, headers, &decision);
-                    self.record(scene, index, (headers, record.facts.flow_mark), &decision, has_copies);
+                    self.record(scene, index, (headers, record.facts.flow_id), &decision, has_copies);
                     decision.verdict
                 }
                 Err(reason) => Verdict::Drop(*reason),
@@ -175,18 +175,18 @@ impl Worker {
         &mut self,
         scene: &Scene<'_>,
         index: usize,
-        (headers, mark): (&Headers, u32),
+        (headers, flow_id): (&Headers, u32),
         decision: &Decision<'_>,
         has_copies: bool,
     ) {
         let Decision { verdict, ruling, guard: Some(guard) } = *decision else { return };
-        let mut carried = self.repeats.take_carried(mark);
+        let mut carried = self.repeats.take_carried(flow_id);
         carried.packets += 1;
         carried.bytes += u64::from(self.burst.len_bytes(index));
         let made = Made { verdict, ruling, has_copies, carried };
         self.proposals.make(scene.topology, scene.port, *headers, made, guard, scene.now);
         if !has_copies {
-            self.repeats.put(mark, (verdict, ruling.place), guard, scene.topology, scene.now);
+            self.repeats.put(flow_id, (verdict, ruling.place), guard, scene.topology, scene.now);
         }
     }
 

@@ -121,8 +121,8 @@ struct Run {
     oracle: Oracle,
     product: Product,
     tally: Tally,
-    /// The last marks that packets were given, by port and bytes.
-    marks: HashMap<(u16, Vec<u8>), u32>,
+    /// The last flow ids that packets were given, by port and bytes.
+    flow_ids: HashMap<(u16, Vec<u8>), u32>,
 }
 
 /// What the kernel did with a packet: `None`, nothing.
@@ -137,7 +137,7 @@ impl Run {
             oracle,
             product: Product::new(),
             tally: Tally::default(),
-            marks: HashMap::new(),
+            flow_ids: HashMap::new(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Run {
         for number in 0..packets {
             if number % WORLD == 0 {
                 recent.clear();
-                self.marks.clear();
+                self.flow_ids.clear();
                 self.another_world();
             } else if number % CHANGE == 0 {
                 self.change();
@@ -207,8 +207,8 @@ impl Run {
             self.tally.followed += 1;
             return;
         }
-        let flow_mark = self.mark(input, packet);
-        let (copies, proposal) = self.product.decide(input, &packet.bytes, flow_mark);
+        let flow_id = self.flow_id(input, packet);
+        let (copies, proposal) = self.product.decide(input, &packet.bytes, flow_id);
         if self.product.has_repeated() {
             assert_eq!(self.oracle.stations, stations, "repeated, and there was news, {about}");
             self.tally.repeated += 1;
@@ -258,20 +258,20 @@ impl Run {
         is_read && !packet.is_extended
     }
 
-    /// The mark of a packet that comes to the worker, or 0: what the program gives it now, or gave it before all changed
-    /// while it was on its way.
-    fn mark(&mut self, input: u16, packet: &Packet) -> u32 {
+    /// The flow id of a packet that comes to the worker, or 0: the one that the program gives it now, or gave it before
+    /// all changed while it was on its way.
+    fn flow_id(&mut self, input: u16, packet: &Packet) -> u32 {
         let place = (input, packet.bytes.clone());
         let told = self.told(input, packet);
         if told == 0 {
-            self.marks.get(&place).copied()
+            self.flow_ids.get(&place).copied()
         } else {
-            self.marks.insert(place, told).or(Some(told))
+            self.flow_ids.insert(place, told).or(Some(told))
         }
         .unwrap_or(0)
     }
 
-    /// The mark that a program with hints would give to the packet, or 0.
+    /// The flow id that a program with hints would give to the packet, or 0.
     fn told(&mut self, input: u16, packet: &Packet) -> u32 {
         if packet.tci.is_some() || !self.is_looked_up(input, packet) {
             return 0;

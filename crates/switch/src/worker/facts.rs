@@ -27,7 +27,7 @@ pub(crate) struct Facts {
     /// A VLAN tag that the packet has and that is not in it.
     pub(super) tag: Option<Tag>,
     /// Of the flow that the port's program found, or 0.
-    pub(super) flow_mark: u32,
+    pub(super) flow_id: u32,
 }
 
 impl Worker {
@@ -71,7 +71,7 @@ const NO_HINTS: Values = Values {
     rx_vlan_tci: 0,
     rx_vlan_proto: 0,
     rx_timestamp: 0,
-    flow_mark: 0,
+    flow_id: 0,
     rx_port: 0,
 };
 
@@ -80,14 +80,14 @@ impl Facts {
     #[inline]
     fn hinted(bytes: &[u8; BELOW_BYTES], layout: &KnownLayout, told: &mut Values) -> Self {
         let hints = layout.plan.read(bytes);
-        if let Some(flow_mark) = hints.flow_mark().filter(|_| layout.is_ours) {
+        if let Some(flow_id) = hints.flow_id().filter(|_| layout.is_ours) {
             // Of the others only the time is of use then; a tag it has not.
             *told = Values {
                 present: Hint::RxTimestamp.bit(),
                 rx_timestamp: hints.rx_timestamp().unwrap_or_default(),
                 ..Values::default()
             };
-            return Self { has_hints: true, flow_mark, ..Self::default() };
+            return Self { has_hints: true, flow_id, ..Self::default() };
         }
         *told = hints.values();
         let is_out = layout.is_ours && told.has(Hint::RxVlanTci);

@@ -272,7 +272,7 @@ fn told(
     };
     let output = topology.port(port_id)?;
     let is_alike = port.is_told && headers.tag.is_none() && !made.has_copies && !port.is_captured;
-    let action = FlowAction::Tell { port_id: port_id.0, flow_mark: 0 };
+    let action = FlowAction::Tell { port_id: port_id.0, flow_id: 0 };
     is_alike.then_some((action, output.generation, u16::MAX))
 }
 

@@ -1,12 +1,13 @@
-//! Decisions repeated for packets that come with their flow's mark.
+//! Decisions repeated for packets that come with their flow id.
 //!
 //! Where the kernel cannot follow a flow by itself, the program of a port with our hints tells which one a packet is of
-//! (`FlowAction::Tell`). The worker remembers under that mark what it decided, and does the same with the next such packet:
-//! it asks neither the rules nor the forwarding table, and of a packet that goes nowhere it does not read the headers.
+//! (`FlowAction::Tell`). The worker remembers under that flow id what it decided, and does the same with the next such
+//! packet: it asks neither the rules nor the forwarding table, and of a packet that goes nowhere it does not read the
+//! headers.
 //!
-//! The rule it keeps: a decision is repeated only while all holds that it relied upon. A mark is given to one flow only,
+//! The rule it keeps: a decision is repeated only while all holds that it relied upon. An id is given to one flow only,
 //! ever, and the program gives it to packets that have all of the flow's key; it was given under the rules that are in force
-//! ([`Topology::knows_mark`]: two packets that other rules did not tell apart may fall under different ones now); the
+//! ([`Topology::knows_flow_id`]: two packets that other rules did not tell apart may fall under different ones now); the
 //! snapshot of ports and rules and both stations' generations are what they were. And each [`PAUSE`] a packet goes the
 //! long way, which keeps the forwarding table fresh and tells the flow's keeper that it is in use. Who has a slot keeps it
 //! that long, so that what was found for a burst is there until the burst is done.
@@ -25,16 +26,16 @@ use super::verdict::Verdict;
 use crate::rules::{Doing, Place};
 use crate::topology::Topology;
 
-/// Marks are numbered one after the other, so that as many flows as this do not share a slot.
+/// Flow ids count up, so that as many flows as this do not share a slot.
 const SLOTS: usize = 1 << 14;
-/// No mark is 0.
+/// No flow id is 0.
 const NOBODYS: u32 = 0;
 
 /// One decision; a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Slot {
-    mark: u32,
+    flow_id: u32,
     /// The rule's, if one said it.
     place: Place,
     verdict: Verdict,
@@ -55,7 +56,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     pub(crate) fn new() -> Self {
         let slot = Slot {
-            mark: NOBODYS,
+            flow_id: NOBODYS,
             place: Place::NONE,
             verdict: Verdict::Flood,
             guard: Guard::default(),
@@ -67,25 +68,25 @@ impl Repeats {
         Self { slots: vec![slot; SLOTS].into_boxed_slice() }
     }
 
-    /// What is known under the mark is on its way into the processor's cache from now on.
+    /// What is known under the flow id is on its way into the processor's cache from now on.
     #[inline]
-    pub(super) fn seek(&self, mark: u32) {
-        prefetch(&self.slots[index_of(mark)]);
+    pub(super) fn seek(&self, flow_id: u32) {
+        prefetch(&self.slots[index_of(flow_id)]);
     }
 
-    /// The decision that packets with this mark repeat, if all holds that it relied upon.
+    /// The decision that packets with this flow id repeat, if all holds that it relied upon.
     #[inline]
     pub(super) fn find(
         &self,
-        mark: u32,
+        flow_id: u32,
         topology: &Topology,
         generations: &Generations,
         now: Nanos,
     ) -> Option<Found> {
-        let slot = &self.slots[index_of(mark)];
-        let is_known = slot.mark == mark && topology.knows_mark(mark);
+        let slot = &self.slots[index_of(flow_id)];
+        let is_known = slot.flow_id == flow_id && topology.knows_flow_id(flow_id);
         let holds = is_known && slot.serial == topology.serial() && now.0 < slot.until.0;
-        (holds && slot.guard.holds(generations)).then_some(Found(index_of(mark) as u32))
+        (holds && slot.guard.holds(generations)).then_some(Found(index_of(flow_id) as u32))
     }
 
     /// What it says.
@@ -97,7 +98,7 @@ impl Repeats {
     /// Remembers a decision, unless the next packet may have another fate, or another flow has the slot.
     pub(super) fn put(
         &mut self,
-        mark: u32,
+        flow_id: u32,
         (verdict, place): (Verdict, Place),
         guard: Guard,
         topology: &Topology,
@@ -109,17 +110,17 @@ impl Repeats {
             Verdict::Flood => false,
         };
         let (serial, until) = (topology.serial(), Nanos(now.0 + PAUSE.0));
-        let slot = &mut self.slots[index_of(mark)];
-        let is_taken = slot.mark != mark && slot.serial == serial && now.0 < slot.until.0;
-        if is_lasting && !is_taken && topology.knows_mark(mark) {
-            *slot = Slot { mark, place, verdict, guard, serial, until, packets: 0, bytes: 0 };
+        let slot = &mut self.slots[index_of(flow_id)];
+        let is_taken = slot.flow_id != flow_id && slot.serial == serial && now.0 < slot.until.0;
+        if is_lasting && !is_taken && topology.knows_flow_id(flow_id) {
+            *slot = Slot { flow_id, place, verdict, guard, serial, until, packets: 0, bytes: 0 };
         }
     }
 
-    /// What repeated the decision under this mark since it was last asked.
-    pub(super) fn take_carried(&mut self, mark: u32) -> FlowCount {
-        let slot = &mut self.slots[index_of(mark)];
-        if slot.mark != mark {
+    /// What repeated the decision under this flow id since it was last asked.
+    pub(super) fn take_carried(&mut self, flow_id: u32) -> FlowCount {
+        let slot = &mut self.slots[index_of(flow_id)];
+        if slot.flow_id != flow_id {
             return FlowCount::default();
         }
         FlowCount {
@@ -129,8 +130,8 @@ impl Repeats {
     }
 }
 
-fn index_of(mark: u32) -> usize {
-    mark as usize % SLOTS
+fn index_of(flow_id: u32) -> usize {
+    flow_id as usize % SLOTS
 }
 
 /// Those of the packets that repeat this decision before one does not.
@@ -151,17 +152,17 @@ impl Worker {
                 continue;
             }
             let records = &mut records[stretch.packets.clone()];
-            let find = |mark| repeats.find(mark, topology, &shared.generations, now);
+            let find = |flow_id| repeats.find(flow_id, topology, &shared.generations, now);
             // Packets of one flow come one after the other, mostly.
-            let first = records[0].facts.flow_mark;
-            if records.iter().all(|record| record.facts.flow_mark == first) {
+            let first = records[0].facts.flow_id;
+            if records.iter().all(|record| record.facts.flow_id == first) {
                 stretch.alike = find(first);
                 continue;
             }
-            let alike = |one: &Record, other: &Record| one.facts.flow_mark == other.facts.flow_mark;
-            records.chunk_by(alike).for_each(|alike| repeats.seek(alike[0].facts.flow_mark));
+            let alike = |one: &Record, other: &Record| one.facts.flow_id == other.facts.flow_id;
+            records.chunk_by(alike).for_each(|alike| repeats.seek(alike[0].facts.flow_id));
             for alike in records.chunk_by_mut(alike) {
-                let found = find(alike[0].facts.flow_mark);
+                let found = find(alike[0].facts.flow_id);
                 alike.iter_mut().for_each(|record| record.repeats = found);
             }
         }
@@ -200,13 +201,13 @@ mod tests {
 
     const FORWARD: (Verdict, Place) = (Verdict::Forward(PortId(1)), Place::NONE);
 
-    fn is_found(repeats: &Repeats, mark: u32, topology: &Topology, at: u64) -> bool {
+    fn is_found(repeats: &Repeats, flow_id: u32, topology: &Topology, at: u64) -> bool {
         let generations = Generations::detached(4).expect("memory");
-        repeats.find(mark, topology, &generations, Nanos(at)).is_some()
+        repeats.find(flow_id, topology, &generations, Nanos(at)).is_some()
     }
 
     #[test]
-    fn a_decision_is_repeated_for_its_mark_and_for_its_time() {
+    fn a_decision_is_repeated_for_its_flow_id_and_for_its_time() {
         let (mut repeats, topology) = (Repeats::new(), Topology::default());
         assert!(!is_found(&repeats, NOBODYS, &topology, 0));
         repeats.put(5, FORWARD, Guard::default(), &topology, Nanos(7));
@@ -231,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_was_given_under_other_rules_says_nothing() {
+    fn a_flow_id_that_was_given_under_other_rules_says_nothing() {
         let (mut repeats, mut topology) = (Repeats::new(), Topology::default());
         topology.set_flows(true, 5);
-        for (mark, is_known) in [(4, false), (5, false), (6, true)] {
-            repeats.put(mark, FORWARD, Guard::default(), &topology, Nanos(7));
-            assert_eq!(is_found(&repeats, mark, &topology, 8), is_known, "{mark}");
+        for (flow_id, is_known) in [(4, false), (5, false), (6, true)] {
+            repeats.put(flow_id, FORWARD, Guard::default(), &topology, Nanos(7));
+            assert_eq!(is_found(&repeats, flow_id, &topology, 8), is_known, "{flow_id}");
         }
         topology.set_flows(true, u32::MAX);
         repeats.put(1, FORWARD, Guard::default(), &topology, Nanos(7));

@@ -39,9 +39,9 @@ pub const PROGRAMS: [HintsProgram<'static>; 4] = [
     },
     HintsProgram {
         name: "large",
-        members: "__u64 mine; FOREBAY_FLOW_MARK; FOREBAY_RX_TIMESTAMP; __u8 more[12]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
-        more: "hints->mine = ~hash; hints->flow_mark = hash + 1; hints->rx_timestamp = 1;",
-        present: " | FOREBAY_HAS_FLOW_MARK | FOREBAY_HAS_RX_TIMESTAMP",
+        members: "__u64 mine; FOREBAY_FLOW_ID; FOREBAY_RX_TIMESTAMP; __u8 more[12]; FOREBAY_RX_HASH; FOREBAY_HINTS_END;",
+        more: "hints->mine = ~hash; hints->flow_id = hash + 1; hints->rx_timestamp = 1;",
+        present: " | FOREBAY_HAS_FLOW_ID | FOREBAY_HAS_RX_TIMESTAMP",
         seed: 2,
     },
     HintsProgram {

@@ -36,7 +36,7 @@ impl FlowBook {
             self.entries.insert(number, entry);
             self.port(key.port_id()).share.entered();
             if let FlowAction::Tell { .. } = verdict.action {
-                // Marks are this process's own.
+                // Flow ids are this process's own.
                 self.take_out(number);
             }
         }

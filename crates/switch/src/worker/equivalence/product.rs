@@ -157,7 +157,7 @@ impl Product {
         self.publication.set_carries_flows(carries_flows);
         self.publication.suspend_flows();
         self.classes.set(rules.classes()).expect("room for the classes");
-        self.publication.set_rules(Arc::new(rules), self.book.last_mark(), true);
+        self.publication.set_rules(Arc::new(rules), self.book.last_flow_id(), true);
         self.set_ports(ports);
     }
 
@@ -166,12 +166,12 @@ impl Product {
         self.shared.fdb.flush(Flush { with_static: true, ..Flush::default() });
     }
 
-    /// What the worker does with a packet whose flow's mark this is, and whether the kernel was told how to do it.
-    pub(super) fn decide(&mut self, input: u16, bytes: &[u8], flow_mark: u32) -> (Copies, Option<Proposal>) {
+    /// What the worker does with a packet with this flow id, and whether the kernel was told how to do it.
+    pub(super) fn decide(&mut self, input: u16, bytes: &[u8], flow_id: u32) -> (Copies, Option<Proposal>) {
         self.turn += 1;
         // A decision is proposed again after a while, and repeated until then.
         self.now.0 += if self.turn.is_multiple_of(100) { STEP.0 } else { SOON };
-        self.send(input, bytes, flow_mark);
+        self.send(input, bytes, flow_id);
         if self.turn.is_multiple_of(2) {
             // A burst of packets of several flows.
             self.send(input, &RUNT, 0);
@@ -181,8 +181,8 @@ impl Product {
         (self.copies(), self.take_proposals())
     }
 
-    fn send(&mut self, input: u16, bytes: &[u8], flow_mark: u32) {
-        let facts = Facts { flow_mark, ..Facts::default() };
+    fn send(&mut self, input: u16, bytes: &[u8], flow_id: u32) {
+        let facts = Facts { flow_id, ..Facts::default() };
         let (sender, _) = &mut self.ends[usize::from(input)];
         sender.send(MemoryPacket { bytes: bytes.into(), facts }).expect("room for two");
     }
@@ -231,10 +231,10 @@ impl Product {
         verdict.holds(key, &self.shared.generations).then_some(verdict)
     }
 
-    /// The mark that a program with hints gives to packets of this key.
+    /// The flow id that a program with hints gives to packets of this key.
     pub(super) fn told(&self, key: FlowKey) -> Option<u32> {
         match self.find(key)?.action {
-            FlowAction::Tell { flow_mark, .. } => Some(flow_mark),
+            FlowAction::Tell { flow_id, .. } => Some(flow_id),
             _ => None,
         }
     }
