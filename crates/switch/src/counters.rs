@@ -272,8 +272,9 @@ impl RingGauge {
     }
 }
 
-/// The most since a clearing. One party raises it; whoever clears does not write to it, but counts clearings, and a
-/// mark of an earlier one does not count any more. Mark and clearing share a word, so that they are never torn apart.
+/// The most since a clearing. One party raises it; whoever clears does not write to it, but counts clearings, and
+/// frames of an earlier one do not count any more. Frames and clearings share a word, so that they are never torn
+/// apart.
 ///
 /// ```text
 ///  63           32 31            0
@@ -288,17 +289,17 @@ impl Watermark {
     /// Only its one writer may. `clears` is what the writer has read, and may be behind by now.
     #[inline]
     fn raise(&self, frames: u64, clears: u64) {
-        let mark = clears << 32 | frames.min(u32::MAX.into());
+        let word = clears << 32 | frames.min(u32::MAX.into());
         let before = self.0.get();
-        if mark > before || mark >> 32 != before >> 32 {
-            self.0.set(mark);
+        if word > before || word >> 32 != before >> 32 {
+            self.0.set(word);
         }
     }
 
-    /// The mark, if it is of clearing `clears`.
+    /// The frames, if they are of clearing `clears`.
     fn since(&self, clears: u64) -> Option<u64> {
-        let mark = self.0.get();
-        (mark >> 32 == clears & u64::from(u32::MAX)).then_some(mark & u64::from(u32::MAX))
+        let word = self.0.get();
+        (word >> 32 == clears & u64::from(u32::MAX)).then_some(word & u64::from(u32::MAX))
     }
 }
 
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_late_does_not_bring_the_old_mark_back() {
+    fn a_worker_that_is_late_does_not_bring_the_old_watermark_back() {
         let gauge = RingGauge::default();
         let clears = gauge.clears.get();
         gauge.set(0);

@@ -13,5 +13,5 @@
 mod book;
 mod keeper;
 
-pub(crate) use book::{Entry, FlowBook, FlowLimits, Mark, UserEntry};
+pub(crate) use book::{Entry, FlowBook, FlowLimits, SettledFlow, UserEntry};
 pub(crate) use keeper::FlowKeeper;

@@ -25,7 +25,7 @@ use forebay_kernel::{LeftStations, Pins};
 
 use super::port::{Counted, Port};
 use super::{Change, Control};
-use crate::flows::Mark;
+use crate::flows::SettledFlow;
 use crate::topology::PortEntry;
 
 pub(super) use saver::{Saver, Ticket};
@@ -74,19 +74,19 @@ impl Control {
             return Ticket::NOTHING;
         }
         let now = self.now();
-        let (marks, carried) = {
+        let (settled, carried) = {
             let mut book = self.flow_book();
             book.settle_all(now);
-            (book.marks(), self.ports.keys().map(|id| (*id, book.counters(*id))).collect::<Vec<_>>())
+            (book.settled_flows(), self.ports.keys().map(|id| (*id, book.counters(*id))).collect::<Vec<_>>())
         };
         let counters =
             carried.into_iter().map(|(id, carried)| (id, self.counted_so_far(id, carried))).collect();
         let next = SavedState { counters, ..self.asked_state() };
-        self.hand_over(next, marks)
+        self.hand_over(next, settled)
     }
 
-    fn hand_over(&mut self, next: SavedState, marks: Vec<Mark>) -> Ticket {
-        self.saver.as_mut().map_or(Ticket::NOTHING, |saver| saver.save(next, marks))
+    fn hand_over(&mut self, next: SavedState, settled: Vec<SettledFlow>) -> Ticket {
+        self.saver.as_mut().map_or(Ticket::NOTHING, |saver| saver.save(next, settled))
     }
 
     /// All but the ports' counters.

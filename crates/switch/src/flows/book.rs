@@ -2,7 +2,7 @@
 
 mod adopted;
 
-pub(crate) use adopted::Mark;
+pub(crate) use adopted::SettledFlow;
 
 use std::collections::HashMap;
 use std::sync::Arc;

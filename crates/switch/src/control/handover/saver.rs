@@ -17,7 +17,7 @@ use forebay_control::saved::file::first_line;
 use forebay_control::saved::{Change, SavedState};
 
 use crate::SwitchError;
-use crate::flows::{FlowBook, Mark};
+use crate::flows::{FlowBook, SettledFlow};
 use crate::private_file;
 use crate::supervise;
 
@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What the control side hands over.
 pub(in crate::control) struct Difference {
     pub(in crate::control) change: Change,
-    /// How far flows had been counted, if what was counted is part of the difference.
-    pub(in crate::control) marks: Vec<Mark>,
+    /// How far flows had been settled, if what was counted is part of the difference.
+    pub(in crate::control) settled: Vec<SettledFlow>,
 }
 
 #[derive(Default)]
@@ -103,13 +103,13 @@ impl Saver {
     }
 
     /// Hands over what differs.
-    pub(in crate::control) fn save(&mut self, next: SavedState, marks: Vec<Mark>) -> Ticket {
+    pub(in crate::control) fn save(&mut self, next: SavedState, settled: Vec<SettledFlow>) -> Ticket {
         let change = self.state.change_to(&next);
         self.state = next;
         let mut queue = self.desk.queue();
         // A difference that is not written yet is one to wait for, also where nothing was added to it.
         if !change.is_empty() || queue.failed {
-            queue.differences.push(Difference { change, marks });
+            queue.differences.push(Difference { change, settled });
             queue.handed_over += 1;
             self.desk.changed.notify_all();
         }
@@ -144,12 +144,12 @@ fn run(desk: &Desk, writer: &mut Writer, book: &Mutex<FlowBook>) {
         drop(queue);
         let mut failed = false;
         if !differences.is_empty() {
-            let (changes, marks): (Vec<_>, Vec<_>) =
-                differences.into_iter().map(|one| (one.change, one.marks)).unzip();
+            let (changes, settled): (Vec<_>, Vec<_>) =
+                differences.into_iter().map(|one| (one.change, one.settled)).unzip();
             failed = !writer.write(changes);
             if !failed {
                 let book = book.lock().unwrap_or_else(PoisonError::into_inner);
-                marks.iter().for_each(|marks| book.note_settled(marks));
+                settled.iter().for_each(|flows| book.note_settled(flows));
             }
         }
         let mut queue = desk.queue();

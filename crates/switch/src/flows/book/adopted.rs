@@ -9,7 +9,7 @@ use crate::worker::Proposal;
 
 /// How far a flow's counters have become its ports'.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct SettledFlow {
     number: FlowNumber,
     /// With the next one: whose place it was.
     key: FlowKey,
@@ -43,25 +43,25 @@ impl FlowBook {
     }
 
     /// How far each flow's counters have become its ports'.
-    pub(crate) fn marks(&self) -> Vec<Mark> {
+    pub(crate) fn settled_flows(&self) -> Vec<SettledFlow> {
         let flows = self.entries.iter().chain(&self.leaving);
-        let mark = |(number, entry): (&FlowNumber, &Entry)| {
+        let flow = |(number, entry): (&FlowNumber, &Entry)| {
             let Entry { installed, settled, .. } = *entry;
-            Mark { number: *number, key: entry.proposal.key, installed, settled }
+            SettledFlow { number: *number, key: entry.proposal.key, installed, settled }
         };
-        flows.map(mark).collect()
+        flows.map(flow).collect()
     }
 
-    /// Notes that what is marked has been saved. A flow may have got another's place meanwhile.
-    pub(crate) fn note_settled(&self, marks: &[Mark]) {
-        for mark in marks.iter().filter(|mark| self.is_of(mark)) {
-            self.table.note_settled(mark.number, mark.settled);
+    /// Notes that what these flows had settled has been saved. A flow may have got another's place meanwhile.
+    pub(crate) fn note_settled(&self, flows: &[SettledFlow]) {
+        for flow in flows.iter().filter(|flow| self.is_there(flow)) {
+            self.table.note_settled(flow.number, flow.settled);
         }
     }
 
-    fn is_of(&self, mark: &Mark) -> bool {
-        let entry = self.entries.get(&mark.number).or_else(|| self.leaving.get(&mark.number));
-        entry.is_some_and(|entry| (entry.proposal.key, entry.installed) == (mark.key, mark.installed))
+    fn is_there(&self, flow: &SettledFlow) -> bool {
+        let entry = self.entries.get(&flow.number).or_else(|| self.leaving.get(&flow.number));
+        entry.is_some_and(|entry| (entry.proposal.key, entry.installed) == (flow.key, flow.installed))
     }
 }
 
