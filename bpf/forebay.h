@@ -77,7 +77,7 @@ struct near_port {
 
 /* Counted by the kernel programs, read by the daemon through shared memory. */
 struct port_counters {
-	__u64 offered_packets;	 /* entered the port, in packets on the wire */
+	__u64 slow_path_packets; /* for the slow path, in packets on the wire */
 	__u64 collected_packets; /* reached the collector's program */
 	__u64 unclaimed_packets; /* collected, but no socket for the port */
 	__u64 refused_packets;	 /* the port's program could not hand over */

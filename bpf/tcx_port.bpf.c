@@ -72,7 +72,7 @@ static __noinline int to_collector(struct __sk_buff *skb)
 		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	cut = cut_of(skb);
 	packets = CUT_PACKETS(cut);
-	add(&counted->offered_packets, packets);
+	add(&counted->slow_path_packets, packets);
 	if (packets > MOST_PARTS) {
 		add(&counted->too_big_packets, packets);
 		return TC_ACT_SHOT;

@@ -10,8 +10,8 @@ use crate::mapped::Mapped;
 /// What the kernel programs counted for one port, all since the port was added. Each only ever grows, and may wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounters {
-    /// Entered the port, counted as packets on the wire (a GSO packet is as many as it will become).
-    pub offered_packets: u64,
+    /// For the slow path, counted as packets on the wire (a GSO packet is as many as it will become).
+    pub slow_path_packets: u64,
     /// Reached the collector's program.
     pub collected_packets: u64,
     /// Collected while no socket stood for the port.
@@ -30,7 +30,7 @@ impl KernelCounters {
     /// What was counted since `earlier`; right across a wrap.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            offered_packets: self.offered_packets.wrapping_sub(earlier.offered_packets),
+            slow_path_packets: self.slow_path_packets.wrapping_sub(earlier.slow_path_packets),
             collected_packets: self.collected_packets.wrapping_sub(earlier.collected_packets),
             unclaimed_packets: self.unclaimed_packets.wrapping_sub(earlier.unclaimed_packets),
             refused_packets: self.refused_packets.wrapping_sub(earlier.refused_packets),
@@ -66,7 +66,7 @@ impl CounterTable {
             refused_packets: word(3),
             unclaimed_packets,
             collected_packets,
-            offered_packets: word(0),
+            slow_path_packets: word(0),
         }
     }
 }
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_difference_survives_the_wrap() {
-        let earlier = KernelCounters { offered_packets: u64::MAX - 1, ..Default::default() };
-        let later = KernelCounters { offered_packets: 3, ..Default::default() };
-        assert_eq!(later.since(&earlier).offered_packets, 5);
+        let earlier = KernelCounters { slow_path_packets: u64::MAX - 1, ..Default::default() };
+        let later = KernelCounters { slow_path_packets: 3, ..Default::default() };
+        assert_eq!(later.since(&earlier).slow_path_packets, 5);
     }
 }

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(
             names,
             [
-                ("offered_packets", 0),
+                ("slow_path_packets", 0),
                 ("collected_packets", 8),
                 ("unclaimed_packets", 16),
                 ("refused_packets", 24),

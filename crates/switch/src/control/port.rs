@@ -227,8 +227,9 @@ pub(super) fn add(a: Statistics, b: Statistics) -> Statistics {
 
 /// Tells packets that the collector lost from packets that are on their way through it.
 ///
-/// Both look the same in the counters: offered by the port's program and not yet seen by the collector's. The
-/// collector's rings hold only so many, so what goes beyond is lost; and when nothing moves for [`QUIET`], all of it is.
+/// Both look the same in the counters: slow path packets that the port's program counted and the collector's has not yet
+/// seen. The collector's rings hold only so many, so what goes beyond is lost; and when nothing moves for [`QUIET`], all
+/// of it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CollectorLoss {
     seen: KernelCounters,
@@ -263,10 +264,10 @@ impl CollectorLoss {
     }
 }
 
-/// Packets that were offered to the collector and neither seen there nor refused.
+/// Slow path packets that were neither seen by the collector's program nor refused.
 fn gap(counters: KernelCounters) -> u64 {
     let gap = counters
-        .offered_packets
+        .slow_path_packets
         .wrapping_sub(counters.collected_packets)
         .wrapping_sub(counters.refused_packets)
         .wrapping_sub(counters.over_threshold_packets)
@@ -334,7 +335,7 @@ impl AddAssign for Counted {
 
 fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
     KernelCounters {
-        offered_packets: a.offered_packets.wrapping_add(b.offered_packets),
+        slow_path_packets: a.slow_path_packets.wrapping_add(b.slow_path_packets),
         collected_packets: a.collected_packets.wrapping_add(b.collected_packets),
         unclaimed_packets: a.unclaimed_packets.wrapping_add(b.unclaimed_packets),
         refused_packets: a.refused_packets.wrapping_add(b.refused_packets),
@@ -348,8 +349,8 @@ fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
 mod tests {
     use super::*;
 
-    fn counters(offered: u64, collected: u64) -> KernelCounters {
-        KernelCounters { offered_packets: offered, collected_packets: collected, ..Default::default() }
+    fn counters(slow_path: u64, collected: u64) -> KernelCounters {
+        KernelCounters { slow_path_packets: slow_path, collected_packets: collected, ..Default::default() }
     }
 
     #[test]
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn more_packets_than_were_offered_are_no_loss() {
+    fn more_collected_packets_than_slow_path_packets_are_no_loss() {
         let mut loss = CollectorLoss::default();
         for now in [Nanos(0), QUIET] {
             assert!(loss.observe(counters(1000, 1001), 256, now));

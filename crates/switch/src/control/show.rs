@@ -159,8 +159,8 @@ impl Control {
         let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
         StatsCheck::new(vec![
             Balance::new(
-                "offered by ports = collected + refused + over_threshold + ring_full + too_big + lost in the collector",
-                kernel.offered_packets,
+                "slow path packets = collected + refused + over_threshold + ring_full + too_big + lost in the collector",
+                kernel.slow_path_packets,
                 kernel.collected_packets
                     + kernel.refused_packets
                     + kernel.over_threshold_packets
