@@ -41,7 +41,7 @@ pub(crate) struct PortCell {
     pub(crate) forwarded_packets: Counter,
     pub(crate) flooded_packets: Counter,
     /// Copies made for this port as an output; each is then sent or dropped for a tx reason.
-    pub(crate) tx_offered: Counter,
+    pub(crate) tx_copies: Counter,
     /// Packets whose source address was not learned because a limit was reached.
     pub(crate) not_learned: Counter,
     /// Packets whose station was behind another port before.
@@ -181,8 +181,8 @@ impl PortCells {
     }
 
     /// Copies made for this port as an output.
-    pub(crate) fn tx_offered(&self) -> u64 {
-        self.0.iter().map(|cell| cell.tx_offered.get()).sum()
+    pub(crate) fn tx_copies(&self) -> u64 {
+        self.0.iter().map(|cell| cell.tx_copies.get()).sum()
     }
 }
 

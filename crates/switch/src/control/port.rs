@@ -285,7 +285,7 @@ pub(super) struct Counted {
     pub(super) base: PortCounters,
     /// What the kernel carried by flows.
     pub(super) carried: PortCounters,
-    pub(super) tx_offered: u64,
+    pub(super) tx_copies: u64,
     pub(super) kernel: KernelCounters,
     pub(super) sockets: Statistics,
     pub(super) collector_lost: u64,
@@ -325,7 +325,7 @@ impl AddAssign for Counted {
         self.cells += other.cells;
         self.carried += other.carried;
         self.base += other.base;
-        self.tx_offered += other.tx_offered;
+        self.tx_copies += other.tx_copies;
         self.kernel = sum(self.kernel, other.kernel);
         self.sockets = add(self.sockets, other.sockets);
         self.collector_lost += other.collector_lost;

@@ -34,7 +34,7 @@ impl Control {
     pub(super) fn counted(&self, port: &Port) -> Counted {
         let cells = port.cells.sum();
         Counted {
-            tx_offered: port.cells.tx_offered(),
+            tx_copies: port.cells.tx_copies(),
             cells,
             base: port.base,
             carried: self.flow_book().counters(port.id),
@@ -184,7 +184,7 @@ impl Control {
             ),
             Balance::new(
                 "copies made = transmitted + dropped on output",
-                sum.tx_offered,
+                sum.tx_copies,
                 cells.tx_packets + cells.drops.output(),
             ),
             Balance::new(

@@ -115,7 +115,7 @@ impl<'a> Out<'a> {
     }
 
     fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
-        self.offer(port, 1);
+        self.count_copies(port, 1);
         let edit = headers.egress(&port.vlans);
         match port.output {
             Some(Output::Netdev(ifindex)) => {
@@ -133,7 +133,7 @@ impl<'a> Out<'a> {
     fn send_joint(&mut self, port: PortId, burst: &'a Burst, joint: &JointRun, headers: Headers) {
         let Some(port) = self.topology.port(port) else { return };
         let packets = joint.run.segments();
-        self.offer(port, packets);
+        self.count_copies(port, packets);
         let Some(Output::Netdev(ifindex)) = port.output else {
             return self.lose(port, DropReason::TxPortDown, packets);
         };
@@ -170,9 +170,9 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Counts packets that are to leave at `port`; each is then sent or lost.
-    fn offer(&mut self, port: &PortEntry, packets: u32) {
-        port.cells.of(self.worker).tx_offered.add(u64::from(packets));
+    /// Counts copies that are to leave at `port`; each is then sent or lost.
+    fn count_copies(&mut self, port: &PortEntry, packets: u32) {
+        port.cells.of(self.worker).tx_copies.add(u64::from(packets));
         self.copies += u64::from(packets);
     }
 
