@@ -257,7 +257,7 @@ fn forged_below_a_flow(kind: PortKind) -> Outcome {
         let sink = Sink::attach_for_metadata(hosts[1].netns(), "eth0")?;
         FrameSocket::open(&hosts[1])?.send(&Frame::marked(hosts[1].mac(), BROADCAST, 1).build())?;
         let frame = small_frame(&hosts[0], &hosts[1]);
-        // Offered by the first frame, and then followed by all others.
+        // The first frame leads to the flow, which all others follow.
         Source::send_forged(hosts[0].netns(), "eth0", &frame, 1)?;
         let (sent, counted) = bed.watch(|_| Source::send_forged(hosts[0].netns(), "eth0", &frame, 1))?;
         assert_eq!(counted.moved("h1", "offloaded_packets"), Some(sent), "{counted}");

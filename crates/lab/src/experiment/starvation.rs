@@ -154,7 +154,7 @@ fn fill(report: &mut Report, rows: &[Row]) {
     report.table(table);
     let attacker = [
         "switch",
-        "offered, Mpps",
+        "offered load, Mpps",
         "carried, Mpps",
         "frames sent",
         "lost",
@@ -206,7 +206,7 @@ fn attacker_cells((name, seen): &Row) -> [Cell; 9] {
     let found = seen.ledger.as_ref().and_then(|ledger| ledger.found_percent(&seen.flood));
     [
         name.as_str().into(),
-        seen.flood.offered_mpps().into(),
+        seen.flood.offered_load_mpps().into(),
         seen.flood.carried_mpps().into(),
         seen.flood.sent.into(),
         seen.flood.lost().into(),

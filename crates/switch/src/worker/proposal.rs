@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_decision_is_offered_once_in_a_while_with_what_came_meanwhile() {
+    fn the_same_decision_is_proposed_once_in_a_while_with_what_came_meanwhile() {
         let generations = Generations::detached(4).expect("memory");
         let (mut proposals, mut consumer) = proposals();
         let topology = carrying([entry(0, "all"), entry(1, "all")]);

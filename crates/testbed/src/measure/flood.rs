@@ -37,7 +37,7 @@ pub struct Flooded {
 
 impl Flooded {
     /// Frames made, in millions a second.
-    pub fn offered_mpps(&self) -> f64 {
+    pub fn offered_load_mpps(&self) -> f64 {
         self.sent as f64 / self.duration.as_secs_f64() / 1e6
     }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn rates_are_of_the_whole_time_and_what_did_not_arrive_is_lost() {
         let flooded = Flooded { sent: 4_000_000, arrived: 1_000_000, duration: Duration::from_secs(2) };
-        assert_eq!((flooded.offered_mpps(), flooded.carried_mpps()), (2.0, 0.5));
+        assert_eq!((flooded.offered_load_mpps(), flooded.carried_mpps()), (2.0, 0.5));
         assert_eq!(flooded.lost(), 3_000_000);
     }
 }
