@@ -252,6 +252,8 @@ pub struct PortShow {
     pub isolated: bool,
     /// The netdev's MTU in bytes; 0 when unknown.
     pub mtu: u32,
+    /// Whether the switch has its netdev receive what is addressed to others. A veth and a tap do anyway.
+    pub promiscuous: bool,
     /// The workers that serve it.
     pub worker: Vec<u32>,
     /// Packets its RX ring holds at most.

@@ -103,6 +103,7 @@ pub(crate) fn port(port: &PortShow) -> String {
         ("vlan", port.vlan.to_string()),
         ("isolated", yes_no(port.isolated)),
         ("mtu", port.mtu.to_string()),
+        ("promiscuous", yes_no(port.promiscuous)),
         ("workers", workers.join(",")),
         ("rx ring depth", port.rx_ring_depth.to_string()),
     ]);

@@ -131,6 +131,7 @@ fn show(id: PortId, spec: &PortSpec) -> PortShow {
         vlan: spec.vlan.clone(),
         isolated: spec.isolated,
         mtu: 1500,
+        promiscuous: false,
         worker: vec![0],
         rx_ring_depth: 512,
         counters: PortCounters::default(),

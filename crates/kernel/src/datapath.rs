@@ -29,6 +29,7 @@ use crate::mapped::Mapped;
 use crate::object::{self, DatapathOptions};
 use crate::pins::Pins;
 use crate::probes::LoopProbes;
+use crate::promiscuous::Memberships;
 use crate::{DatapathError, KernelCounters};
 
 pub use attach::{XdpProgram, XdpVariant};
@@ -66,6 +67,7 @@ pub struct Datapath {
     max_ports: u32,
     pins: Option<Pins>,
     left_links: Mutex<LeftLinks>,
+    memberships: Memberships,
     /// The relocated instructions name its maps by descriptor.
     _object: ObjectHolder,
 }
@@ -135,6 +137,7 @@ impl Datapath {
             max_ports: options.max_ports,
             pins: pins.cloned(),
             left_links: Mutex::default(),
+            memberships: Memberships::default(),
             _object: ObjectHolder::new(object),
         })
     }

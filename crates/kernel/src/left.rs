@@ -26,9 +26,12 @@ struct LeftLink {
     ifindex: u32,
 }
 
-/// The links that an earlier daemon left.
+/// The links that an earlier daemon left, and the netdevs that it made promiscuous.
 #[derive(Debug, Default)]
-pub(crate) struct LeftLinks(Vec<LeftLink>);
+pub(crate) struct LeftLinks {
+    links: Vec<LeftLink>,
+    promiscuous: Vec<u32>,
+}
 
 impl LeftLinks {
     /// Opens all pinned links. Those that are attached to no netdev of the calling thread's network namespace are removed.
@@ -42,12 +45,24 @@ impl LeftLinks {
             }
         }
         let found = found.into_iter();
-        Self(found.map(|(link, port_id, kind, ifindex)| LeftLink { link, port_id, kind, ifindex }).collect())
+        let links = found.map(|(link, port_id, kind, ifindex)| LeftLink { link, port_id, kind, ifindex });
+        Self { links: links.collect(), promiscuous: pins.promiscuous_netdevs() }
     }
 
     /// The port and the netdev of each link.
     pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
-        self.0.iter().map(|left| (left.port_id, left.ifindex))
+        self.links.iter().map(|left| (left.port_id, left.ifindex))
+    }
+
+    /// A port of this daemon keeps the netdev promiscuous.
+    pub(crate) fn keep_promiscuous(&mut self, ifindex: u32) {
+        self.promiscuous.retain(|left| *left != ifindex);
+    }
+
+    /// Detaches what nobody has taken, and lets netdevs be as they were.
+    pub(crate) fn release(&mut self, pins: &Pins) {
+        self.links.clear();
+        self.promiscuous.drain(..).for_each(|ifindex| pins.take_back_promiscuity(ifindex));
     }
 
     /// The link to this netdev, pinned under `name` from now on, with `program` in the place of its program. Nothing where
@@ -59,10 +74,10 @@ impl LeftLinks {
         name: &str,
         program: BorrowedFd<'_>,
     ) -> Option<NetdevLink> {
-        let at = self.0.iter().position(|left| (left.kind, left.ifindex) == (kind, ifindex))?;
-        let LeftLink { mut link, .. } = self.0.swap_remove(at);
+        let at = self.links.iter().position(|left| (left.kind, left.ifindex) == (kind, ifindex))?;
+        let LeftLink { mut link, .. } = self.links.swap_remove(at);
         // A port that was given another id: nobody that is saved has this name's.
-        self.0.retain(|left| left.link.pinned_as() != Some(name));
+        self.links.retain(|left| left.link.pinned_as() != Some(name));
         let renamed = link.pinned_as() == Some(name) || link.rename_pin(pins, name).is_ok();
         (renamed && link.replace(program).is_ok()).then_some(link)
     }

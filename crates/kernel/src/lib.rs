@@ -28,6 +28,7 @@ mod peer;
 mod pins;
 pub mod probe;
 mod probes;
+mod promiscuous;
 mod stations;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
@@ -53,4 +54,5 @@ pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;
 pub use probes::{LoopProbes, PROBE_BYTES, PROBE_ETHERTYPE, PROBE_GROUP, SeenProbe};
+pub use promiscuous::Promiscuous;
 pub use stations::{LeftStations, LeftStationsError, StationBucket, StationMemory};

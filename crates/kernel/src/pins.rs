@@ -1,4 +1,4 @@
-//! What outlives the daemon: maps and links pinned in a directory of a BPF file system.
+//! What outlives the daemon: maps and links pinned in a directory of a BPF file system, and notes, which are folders there.
 //!
 //! The directory belongs to one switch. Maps in it are adopted if their format and sizes are what this daemon would make;
 //! otherwise all that is there is removed, and with it the programs that an earlier daemon left attached.
@@ -16,6 +16,7 @@ use libbpf_sys as sys;
 use rustix::fs::{Access, access};
 
 use crate::DatapathError;
+use crate::netlink::link;
 
 /// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -132,22 +133,49 @@ impl Pins {
 
     /// The pinned links: name, kind and port of each.
     pub(crate) fn links(&self) -> Vec<(String, LinkKind, u16)> {
-        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter_map(|name| LinkKind::of_pin(&name).map(|(kind, id)| (name, kind, id))).collect()
+        self.names().filter_map(|name| LinkKind::of_pin(&name).map(|(kind, id)| (name, kind, id))).collect()
     }
 
     /// Tables go when the last program goes that knows them. No program knows the stations, which stay.
     pub(crate) fn forget_maps(&self) {
-        self.forget_if(|name| LinkKind::of_pin(name).is_none() && name != STATIONS);
+        let is_no_map = |name: &str| LinkKind::of_pin(name).is_some() || of_note(name).is_some();
+        self.forget_if(|name| name != STATIONS && !is_no_map(name));
     }
 
     fn forget_if(&self, is_meant: impl Fn(&str) -> bool) {
-        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(&is_meant) {
-                let _ = fs::remove_file(entry.path());
+        for name in self.names().filter(|name| is_meant(name)) {
+            match of_note(&name) {
+                Some(ifindex) => self.take_back_promiscuity(ifindex),
+                None => self.forget(&name),
             }
         }
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> + use<> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    }
+
+    /// The netdevs whose flags are ours, by the notes.
+    pub(crate) fn promiscuous_netdevs(&self) -> Vec<u32> {
+        self.names().filter_map(|name| of_note(&name)).collect()
+    }
+
+    /// Makes a note, unless nothing is to outlive the process. Says whether it is there.
+    pub(crate) fn note(&self, name: &str) -> io::Result<bool> {
+        let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_closed {
+            return Ok(false);
+        }
+        match fs::create_dir(self.path(name)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    /// Removes a note. Says whether it was there.
+    pub(crate) fn forget_note(&self, name: &str) -> bool {
+        fs::remove_dir(self.path(name)).is_ok()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -192,4 +220,33 @@ impl Pins {
     fn c_path(&self, name: &str) -> CString {
         CString::new(self.path(name).as_os_str().as_bytes()).expect("a path that was opened has no zero byte")
     }
+}
+
+impl Pins {
+    /// Sets the netdev's flag, unless somebody else has set it. The note comes first: a process may be killed in between.
+    pub(crate) fn keep_promiscuous(&self, ifindex: u32) -> io::Result<()> {
+        let flagged = link::by_index(ifindex).map_err(io::Error::other)?.is_promiscuous;
+        if flagged || !self.note(&note_of(ifindex))? {
+            return Ok(());
+        }
+        link::set_promiscuous(ifindex, true).map_err(io::Error::other)
+    }
+
+    /// Takes the netdev's flag back, if it is ours.
+    pub(crate) fn take_back_promiscuity(&self, ifindex: u32) {
+        if self.forget_note(&note_of(ifindex)) {
+            // It fails for a netdev that is gone.
+            let _ = link::set_promiscuous(ifindex, false);
+        }
+    }
+}
+
+/// The note that a netdev's flag is ours.
+fn note_of(ifindex: u32) -> String {
+    format!("promiscuous_{ifindex}")
+}
+
+/// The netdev of such a note.
+fn of_note(name: &str) -> Option<u32> {
+    name.strip_prefix("promiscuous_")?.parse().ok()
 }

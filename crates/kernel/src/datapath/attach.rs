@@ -9,6 +9,7 @@ use crate::hints::{self, HintsError, HintsOptions};
 use crate::left::LeftLinks;
 use crate::link::{self, NetdevLink};
 use crate::pins::LinkKind;
+use crate::promiscuous::Promiscuous;
 
 /// Which of our XDP programs a port has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +68,22 @@ impl Datapath {
         left.ports().collect()
     }
 
-    /// Detaches the links that no port has taken over, and removes their pins.
+    /// Detaches the links that no port has taken over, and removes their pins. Netdevs that an earlier daemon made
+    /// promiscuous, and that are no ports any more, are so no more.
     pub fn release_left_links(&self) {
-        *self.left_links() = LeftLinks::default();
+        if let Some(pins) = &self.pins {
+            self.left_links().release(pins);
+        }
+    }
+
+    /// Has a netdev of the calling thread's namespace receive everything, not only what is addressed to it.
+    ///
+    /// # Errors
+    /// What the kernel said. A device that cannot may say nothing.
+    pub fn receive_everything(&self, ifindex: u32) -> Result<Promiscuous, DatapathError> {
+        self.left_links().keep_promiscuous(ifindex);
+        let made = self.memberships.join(ifindex, self.pins.as_ref());
+        made.map_err(|source| DatapathError::System { what: "make a netdev promiscuous", source })
     }
 
     fn left_links(&self) -> MutexGuard<'_, LeftLinks> {

@@ -11,7 +11,9 @@ use netlink_bindings::tc::{self, Tcmsg};
 use super::error::NetlinkError;
 use super::socket;
 
-pub use change::{create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_up};
+pub use change::{
+    create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_promiscuous, set_up,
+};
 pub use hardware::HardwareType;
 
 /// The longest name of a netdev in bytes (IFNAMSIZ without its NUL).
@@ -54,6 +56,8 @@ pub struct Link {
     pub peer_netnsid: Option<i32>,
     /// The bridge, bond or other netdev that it belongs to.
     pub master: Option<u32>,
+    /// Its own flag for all packets is set, as an administrator sets it.
+    pub is_promiscuous: bool,
     /// How many parties want all packets, not only those addressed to it.
     pub promiscuity: u32,
     /// Receive queues.
@@ -169,6 +173,7 @@ impl Link {
     fn take_flags(&mut self, flags: u32) {
         let has = |flag: IfinfoFlags| flags & flag as u32 != 0;
         self.admin_up = has(IfinfoFlags::Up);
+        self.is_promiscuous = has(IfinfoFlags::Promisc);
         self.running = has(IfinfoFlags::Running);
         self.is_loopback = has(IfinfoFlags::Loopback);
     }

@@ -7,7 +7,7 @@ use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl};
-use forebay_kernel::{Datapath, NetdevLink, program_name};
+use forebay_kernel::{Datapath, NetdevLink, Promiscuous, program_name};
 
 use super::flows::{peer_of, takes_frames};
 use super::hints::{self, Hints};
@@ -78,6 +78,8 @@ pub(super) struct Attached {
     pub(super) id: PortId,
     pub(super) netdev: Link,
     pub(super) link: Result<NetdevLink, ApiError>,
+    /// The netdev receives what is addressed to others.
+    pub(super) promiscuous: Option<Promiscuous>,
     /// The netdev takes frames of XDP programs.
     pub(super) takes_frames: bool,
     /// The station at its other end.
@@ -114,9 +116,23 @@ impl Attaching {
     /// Attaches the program, and looks where the netdev leads.
     fn carry_out(self) -> Attached {
         let link = self.link();
+        let promiscuous = if link.is_ok() { self.receive_everything() } else { None };
         let takes_frames = link.is_ok() && takes_frames(self.netdev.ifindex);
         let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && link.is_ok());
-        Attached { id: self.id, netdev: self.netdev, link, takes_frames, peer }
+        Attached { id: self.id, netdev: self.netdev, link, promiscuous, takes_frames, peer }
+    }
+
+    /// The port works without, for what is addressed to its netdev.
+    fn receive_everything(&self) -> Option<Promiscuous> {
+        if !filters_addresses(&self.netdev) {
+            return None;
+        }
+        let made = self.datapath.receive_everything(self.netdev.ifindex);
+        made.inspect_err(|error| {
+            let netdev = self.netdev.name.as_str();
+            tracing::warn!(netdev, %error, "stations behind other ports may not be reached through it");
+        })
+        .ok()
     }
 }
 
@@ -189,6 +205,11 @@ fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
         return refuse(format!("the driver of `{}` has no native XDP with redirect", netdev.name));
     }
     Ok(())
+}
+
+/// Whether it may drop what is addressed to others. A veth's and a tap's other end sends to nobody else.
+fn filters_addresses(netdev: &Link) -> bool {
+    !matches!(netdev.kind.as_deref(), Some("veth" | "tun"))
 }
 
 fn has_native_xdp(netdev: &Link) -> bool {

@@ -2,7 +2,7 @@
 
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_kernel::NetdevLink;
+use forebay_kernel::{NetdevLink, Promiscuous};
 use forebay_kernel::netlink::Link;
 
 use super::attach::Fitting;
@@ -151,9 +151,9 @@ impl Port {
 }
 
 /// The port has its program on `netdev`.
-pub(super) fn take(port: &mut Port, link: NetdevLink, netdev: Link) {
+pub(super) fn take(port: &mut Port, (link, promiscuous): (NetdevLink, Option<Promiscuous>), netdev: Link) {
     (port.state, port.reason) = judge(port, &netdev);
-    port.attachment = Some(Attachment { link, ifindex: netdev.ifindex, netdev });
+    port.attachment = Some(Attachment { link, promiscuous, ifindex: netdev.ifindex, netdev });
 }
 
 /// The netdev has changed; says whether the packet path must know.

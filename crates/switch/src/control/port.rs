@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{Bank, KernelCounters, NetdevLink, RingAccount};
+use forebay_kernel::{Bank, KernelCounters, NetdevLink, Promiscuous, RingAccount};
 use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
@@ -26,6 +26,8 @@ use crate::worker::Slot;
 pub(super) struct Attachment {
     /// Held for its drop, which detaches the program.
     pub(super) link: NetdevLink,
+    /// Held for its drop, after which the netdev receives only what is addressed to it.
+    pub(super) promiscuous: Option<Promiscuous>,
     pub(super) ifindex: u32,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
@@ -193,6 +195,7 @@ impl Port {
             vlan: self.spec.vlan.clone(),
             isolated: self.spec.isolated,
             mtu: netdev.map_or(0, |netdev| netdev.mtu),
+            promiscuous: self.attachment.as_ref().is_some_and(|attachment| attachment.promiscuous.is_some()),
             worker: self.rings.iter().map(|ring| ring.worker as u32).collect(),
             rx_ring_depth: self.rings.first().map_or(0, |ring| ring.depth),
             counters,

@@ -86,6 +86,14 @@ pub fn set_up(ifindex: u32, up: bool) -> Result<(), NetlinkError> {
     change(&rt_link::Request::new().op_setlink_do(&header), "switch on or off", ifindex)
 }
 
+/// Sets or clears the netdev's flag for receiving everything; others may want it to be promiscuous all the same.
+pub fn set_promiscuous(ifindex: u32, promiscuous: bool) -> Result<(), NetlinkError> {
+    let mut header = header_of(ifindex);
+    header.ifi_change = IfinfoFlags::Promisc as u32;
+    header.ifi_flags = if promiscuous { IfinfoFlags::Promisc as u32 } else { 0 };
+    change(&rt_link::Request::new().op_setlink_do(&header), "make promiscuous or not", ifindex)
+}
+
 /// Sets the longest layer-3 packet, in bytes.
 pub fn set_mtu(ifindex: u32, mtu: u32) -> Result<(), NetlinkError> {
     let mut request = rt_link::Request::new().op_setlink_do(&header_of(ifindex));
