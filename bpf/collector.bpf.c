@@ -13,7 +13,19 @@ enum source {
 	UNKNOWN,
 	TAGGED, /* a tcx port's packet: the VLAN tag is the port id */
 	HAS_ORIGIN, /* an XDP port's */
+	ORIGIN_IN_FRONT, /* the same, from a driver that leaves no room below packets */
 };
+
+/* Every packet that a port's program sends here has an origin, so none with one in front can be a tenant's forgery. */
+static __always_inline enum source take_from_front(struct xdp_md *ctx, __u32 *port_id)
+{
+	struct port_origin *origin = (void *)(long)ctx->data;
+
+	if ((void *)(origin + 1) > (void *)(long)ctx->data_end || origin->layout_id != LAYOUT_IN_FRONT)
+		return UNKNOWN;
+	*port_id = origin->port_id;
+	return bpf_xdp_adjust_head(ctx, sizeof(*origin)) ? UNKNOWN : ORIGIN_IN_FRONT;
+}
 
 static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_id)
 {
@@ -26,7 +38,9 @@ static __always_inline enum source source_port(struct xdp_md *ctx, __u32 *port_i
 		*port_id = tci;
 		return TAGGED;
 	}
-	if ((void *)(origin + 1) > data || origin->layout_id != LAYOUT_ORIGIN)
+	if ((void *)(origin + 1) > data)
+		return take_from_front(ctx, port_id);
+	if (origin->layout_id != LAYOUT_ORIGIN)
 		return UNKNOWN;
 	*port_id = origin->port_id;
 	return HAS_ORIGIN;
@@ -55,12 +69,12 @@ static __always_inline __u32 socket_of(struct xdp_md *ctx, __u32 port_id)
 	return socket_number(bank, settings.shared_ring, queue);
 }
 
-/* What lies below a tcx port's packet: an XDP port has done it. */
-static __always_inline int write_below(struct xdp_md *ctx, __u32 port_id)
+/* What lies below a packet: most XDP ports have done it. */
+static __always_inline int write_below(struct xdp_md *ctx, enum source source, __u32 port_id)
 {
 	__u32 *is_hinted = bpf_map_lookup_elem(&hinted, &port_id);
 
-	if (is_hinted && *is_hinted && hint_from_collector(ctx))
+	if (source == TAGGED && is_hinted && *is_hinted && hint_from_collector(ctx))
 		return -1;
 	return write_origin(ctx, port_id);
 }
@@ -95,7 +109,7 @@ int collector(struct xdp_md *ctx)
 	if (!counted)
 		return XDP_DROP;
 	add(&counted->collected_packets, 1);
-	if (source == HAS_ORIGIN || !write_below(ctx, port_id))
+	if (source == HAS_ORIGIN || !write_below(ctx, source, port_id))
 		verdict = bpf_redirect_map(&sockets, socket_of(ctx, port_id), XDP_DROP);
 	if (verdict != XDP_REDIRECT)
 		add(&counted->unclaimed_packets, 1);

@@ -15,6 +15,8 @@
  * on, when their programs are loaded.
  */
 #define LAYOUT_ORIGIN 0x46427071u
+/* An origin that lies in front of the packet, between the port's program and the collector's. */
+#define LAYOUT_IN_FRONT 0x46427072u
 #define LAYOUT_XDP 1	   /* struct forebay_hints___xdp */
 #define LAYOUT_COLLECTOR 2 /* struct forebay_hints___collector */
 

@@ -239,6 +239,29 @@ static __always_inline int write_origin(struct xdp_md *ctx, __u32 port_id)
 	return 0;
 }
 
+/* Whether the driver leaves no room below packets (xdp_data_meta_unsupported, include/net/xdp.h). */
+static __always_inline int leaves_no_room(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *below = (void *)(long)ctx->data_meta;
+
+	return below > data;
+}
+
+/* Writes the source port id in front of the packet, for the collector's program to move it below; 0 or -1. */
+static __always_inline int write_origin_in_front(struct xdp_md *ctx, __u32 port_id)
+{
+	struct port_origin *origin;
+
+	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(*origin)))
+		return -1;
+	origin = (void *)(long)ctx->data;
+	if ((void *)(origin + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	origin->port_id = port_id;
+	origin->layout_id = LAYOUT_IN_FRONT;
+	return 0;
+}
+
 /* Frames for so many packets of a length. */
 static __always_inline __u32 frames_for(__u32 packets, __u32 length)
 {

@@ -106,18 +106,23 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	if (clear_below(ctx))
 		goto refuse;
 	/* A hint has room for one kind of tag. */
-	if (protocol && !(variant == HINTED && protocol == bpf_htons(ETH_P_8021Q))) {
+	if (protocol && (variant != HINTED || protocol != bpf_htons(ETH_P_8021Q) || leaves_no_room(ctx))) {
 		if (insert_tag(ctx, protocol, tci))
 			goto refuse;
 		protocol = 0;
 	}
-	if (variant == HINTED && hint_from_port(ctx, protocol, tci, flow_id))
-		goto refuse;
-	if (variant == LINKED)
-		forebay_fill(ctx);
-	/* Some drivers leave no room below packets; in a ring of the port's own nobody looks there then. */
-	if (write_origin(ctx, port->port_id) && bank != BANK_DIRECT)
-		goto refuse;
+	/* In a ring of the port's own nobody looks for the source. */
+	if (leaves_no_room(ctx)) {
+		if (bank != BANK_DIRECT && write_origin_in_front(ctx, port->port_id))
+			goto refuse;
+	} else {
+		if (variant == HINTED && hint_from_port(ctx, protocol, tci, flow_id))
+			goto refuse;
+		if (variant == LINKED)
+			forebay_fill(ctx);
+		if (write_origin(ctx, port->port_id) && bank != BANK_DIRECT)
+			goto refuse;
+	}
 	if (bank == BANK_DIRECT)
 		return to_socket(counted, socket_number(bank, port->port_id, queue));
 	return bpf_redirect_map(&collector_tx, bank, 0);
