@@ -26,7 +26,15 @@ pub struct Features {
     pub wanted: BTreeSet<String>,
 }
 
+/// A VLAN tag is taken off a packet before anybody sees it, and lies beside it then.
+const RX_VLAN: &str = "rx-vlan-hw-parse";
+
 impl Features {
+    /// Whether packets come in without the VLAN tags that they had.
+    pub fn strips_tags(&self) -> bool {
+        self.active.contains(RX_VLAN)
+    }
+
     /// The transmit offloads among the features in effect: none after [`set_tx_offloads`] with `false`.
     pub fn active_tx_offloads(&self) -> impl Iterator<Item = &str> {
         self.active.iter().map(String::as_str).filter(|name| is_tx_offload(name))

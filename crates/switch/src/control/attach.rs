@@ -6,7 +6,7 @@ use forebay_control::eswitch::SpoolMode;
 use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::HardwareType;
-use forebay_kernel::netlink::{Link, netdev_genl};
+use forebay_kernel::netlink::{Link, netdev_genl, offload};
 use forebay_kernel::{Datapath, NetdevLink, Promiscuous, program_name};
 
 use super::flows::{peer_of, takes_frames};
@@ -45,7 +45,7 @@ pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Resu
         Attach::Xdp => AttachKind::Xdp,
         // Sockets on the netdev itself take packets from XDP only.
         Attach::Auto if mode == SpoolMode::None && refuse_without_xdp(netdev).is_ok() => AttachKind::Xdp,
-        Attach::Auto if virtual_only || !has_native_xdp(netdev) => AttachKind::Tcx,
+        Attach::Auto if virtual_only || refuse_without_xdp(netdev).is_err() => AttachKind::Tcx,
         Attach::Auto => AttachKind::Xdp,
     };
     if kind == AttachKind::Tcx {
@@ -201,8 +201,20 @@ fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
     if netdev.kind.as_deref() == Some("tun") {
         return refuse(format!("`{}` is a tap: XDP there does not see whole packets", netdev.name));
     }
-    if !has_native_xdp(netdev) {
+    // Not knowing is no reason to lose tags.
+    let found = netdev_genl::xdp_features(netdev.ifindex).unwrap_or_default();
+    if !found.basic || !found.redirect {
         return refuse(format!("the driver of `{}` has no native XDP with redirect", netdev.name));
+    }
+    if !found.rx_metadata.vlan_tag && offload::features(&netdev.name).is_ok_and(|found| found.strips_tags()) {
+        let message = format!(
+            "`{}` takes VLAN tags off packets (rxvlan), and its driver does not tell XDP programs",
+            netdev.name
+        );
+        let remedy =
+            format!("use --attach tcx (or auto), or leave tags in: ethtool -K {} rxvlan off", netdev.name);
+        let error = ApiError::new(ErrorCode::NotSupported, message);
+        return Err(error.with_field("attach").with_value("xdp").with_remedy(remedy));
     }
     Ok(())
 }
@@ -210,8 +222,4 @@ fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
 /// Whether it may drop what is addressed to others. A veth's and a tap's other end sends to nobody else.
 fn filters_addresses(netdev: &Link) -> bool {
     !matches!(netdev.kind.as_deref(), Some("veth" | "tun"))
-}
-
-fn has_native_xdp(netdev: &Link) -> bool {
-    netdev_genl::xdp_features(netdev.ifindex).is_ok_and(|found| found.basic && found.redirect)
 }
