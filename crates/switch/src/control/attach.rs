@@ -117,7 +117,7 @@ impl Attaching {
     fn carry_out(self) -> Attached {
         let link = self.link();
         let promiscuous = if link.is_ok() { self.receive_everything() } else { None };
-        let takes_frames = link.is_ok() && takes_frames(self.netdev.ifindex);
+        let takes_frames = link.is_ok() && takes_frames(&self.netdev);
         let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && link.is_ok());
         Attached { id: self.id, netdev: self.netdev, link, promiscuous, takes_frames, peer }
     }

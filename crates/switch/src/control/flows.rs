@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use forebay_control::PortId;
 use forebay_control::eswitch::Offload;
 use forebay_control::flow::{FlowTable, FlowsRefused};
-use forebay_kernel::netlink::{Link, netdev_genl};
+use forebay_kernel::netlink::Link;
+use forebay_kernel::netlink::netdev_genl::{self, XdpFeatures};
 use forebay_kernel::reachable_peer;
 use forebay_policy::Nanos;
 use forebay_wire::mac;
@@ -173,8 +174,8 @@ impl Change<'_> {
 
     /// Asks the netdev of a port whether it takes frames of XDP programs; says whether that has changed.
     pub(super) fn look_at_output(&mut self, id: PortId) -> bool {
-        let ifindex = self.ports[&id].attachment.as_ref().map(|attachment| attachment.ifindex);
-        let takes = self.without_lock(|| ifindex.filter(|ifindex| takes_frames(*ifindex)));
+        let netdev = self.ports[&id].attachment.as_ref().map(|attachment| attachment.netdev.clone());
+        let takes = self.without_lock(|| netdev.filter(takes_frames).map(|netdev| netdev.ifindex));
         self.output_is(id, takes)
     }
 
@@ -187,9 +188,14 @@ impl Change<'_> {
     }
 }
 
-/// Asks the kernel whether the netdev takes frames of XDP programs.
-pub(super) fn takes_frames(ifindex: u32) -> bool {
-    netdev_genl::xdp_features(ifindex).is_ok_and(|features| features.ndo_xmit)
+/// Up to this MTU in bytes a frame lies in one buffer, whatever the driver that received it.
+const ONE_BUFFER_MTU: u32 = 1500;
+
+/// Asks the kernel whether the netdev takes frames of XDP programs. A driver that takes only frames in one buffer loses
+/// the others without a word, so it may have no long ones.
+pub(super) fn takes_frames(netdev: &Link) -> bool {
+    let takes = |found: XdpFeatures| found.ndo_xmit && (found.ndo_xmit_sg || netdev.mtu <= ONE_BUFFER_MTU);
+    netdev_genl::xdp_features(netdev.ifindex).is_ok_and(takes)
 }
 
 /// Asks the kernel for the station at the netdev's other end, if packets can be put there at once.

@@ -2,8 +2,8 @@
 
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_kernel::{NetdevLink, Promiscuous};
 use forebay_kernel::netlink::Link;
+use forebay_kernel::{NetdevLink, Promiscuous};
 
 use super::attach::Fitting;
 use super::flows::peer_of;
@@ -17,7 +17,8 @@ impl Change<'_> {
             let redirects = self.flows.redirects_to_peers();
             let peer = self.without_lock(|| peer_of(&netdev).filter(|_| redirects));
             let is_other = self.ports.change_if(id, |port| update(port, netdev));
-            return is_other | self.peer_is(id, peer);
+            // What it takes depends on its MTU.
+            return is_other | (is_other && self.look_at_output(id)) | self.peer_is(id, peer);
         }
         let is_awaited = self.ports.get(&id).is_some_and(|port| port.spec.netdev == netdev.name);
         is_awaited && self.come_back(id, netdev)
