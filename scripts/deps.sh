@@ -29,6 +29,10 @@ test       dnsmasq                          dnsmasq-base              traffic: a
 test       udhcpc                           udhcpc                    traffic: a DHCP client
 test       radvd                            radvd                     traffic: IPv6 router advertisements
 test       /lib/systemd/systemd             systemd                   a service manager for the unit
+test       qemu-system-x86_64               qemu-system-x86           other kernels and NICs, in emulated machines
+test       busybox                          busybox-static            the first program of such a machine
+test       modprobe                         kmod                      finds the drivers for its NICs
+test       xz                               xz-utils                  unpacks them
 test       kill                             procps                    sends signals
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
 bench      wrk                              wrk                       traffic: a web client that keeps its connections

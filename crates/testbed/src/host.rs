@@ -1,8 +1,10 @@
 //! A host: a namespace with one netdev `eth0`, whose other end is a port netdev of the switch.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 
 use crate::Result;
+use crate::command;
 use crate::netns::Netns;
 use crate::pump::TapPump;
 
@@ -15,10 +17,12 @@ pub enum PortKind {
     VethXdp,
     /// A tap, as a virtual machine has one; a pump plays the virtual machine monitor.
     Tap,
+    /// A NIC with a cable to another NIC, which the host has.
+    Nic,
 }
 
 impl PortKind {
-    /// Every kind.
+    /// Every kind that this machine can make.
     pub const ALL: [PortKind; 3] = [PortKind::VethTcx, PortKind::VethXdp, PortKind::Tap];
 
     /// The kind's name in tests and tables.
@@ -27,6 +31,7 @@ impl PortKind {
             PortKind::VethTcx => "veth-tcx",
             PortKind::VethXdp => "veth-xdp",
             PortKind::Tap => "tap",
+            PortKind::Nic => "nic",
         }
     }
 }
@@ -56,6 +61,22 @@ impl Host {
         Ok(host)
     }
 
+    /// A host at the far end of a cable between two NICs that are there.
+    pub(crate) fn beyond(
+        switch: &Netns,
+        netns: Netns,
+        name: &str,
+        ends: [&str; 2],
+        number: u16,
+    ) -> Result<Host> {
+        quiet(&netns)?;
+        command::run_ok(ip(&["link", "set", ends[0], "netns", switch.name(), "name", name]))?;
+        command::run_ok(ip(&["link", "set", ends[1], "netns", netns.name(), "name", "eth0"]))?;
+        let mut host = Host { netns, name: name.to_owned(), kind: PortKind::Nic, number, pump: None };
+        host.plug_in(switch)?;
+        Ok(host)
+    }
+
     /// Makes the host's netdevs, at first or after [`Host::pull_out`]; always with the same names and addresses.
     ///
     /// # Errors
@@ -64,6 +85,7 @@ impl Host {
         match self.kind {
             PortKind::Tap => self.pump = Some(TapPump::start(switch, &self.name, &self.netns, "eth0")?),
             PortKind::VethTcx | PortKind::VethXdp => self.make_veth(switch)?,
+            PortKind::Nic => {}
         }
         self.netns.ip_batch(&[
             format!("link set eth0 address {}", self.mac_text()),
@@ -78,7 +100,7 @@ impl Host {
     /// Deletes the host's netdevs, its port netdev included.
     ///
     /// # Errors
-    /// When they are gone already.
+    /// When they are gone already, or are NICs.
     pub fn pull_out(&mut self) -> Result<()> {
         match self.pump.take() {
             Some(pump) => drop(pump),
@@ -168,6 +190,12 @@ impl Host {
         }
         Ok(())
     }
+}
+
+fn ip(args: &[&str]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(args);
+    command
 }
 
 /// No duplicate detection and no router solicitations: tests count packets.

@@ -77,6 +77,16 @@ impl Lab {
         (1..=count).map(|number| self.host(&format!("h{number}"), kind)).collect()
     }
 
+    /// A host at the far end of a cable between two NICs: the near one becomes its port's netdev.
+    ///
+    /// # Errors
+    /// When one of the NICs is not there.
+    pub fn host_beyond(&mut self, name: &str, ends: [&str; 2]) -> Result<Host> {
+        self.next_host += 1;
+        let netns = Netns::create(&format!("{}-{name}", self.prefix))?;
+        Host::beyond(&self.switch, netns, name, ends, self.next_host)
+    }
+
     /// A namespace of this lab for anything else.
     ///
     /// # Errors

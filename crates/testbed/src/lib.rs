@@ -27,6 +27,7 @@ pub mod dut;
 pub mod error;
 pub mod frame;
 pub mod gso;
+pub mod guest;
 pub mod host;
 pub mod lab;
 pub mod measure;

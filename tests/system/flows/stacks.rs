@@ -261,7 +261,7 @@ fn in_the_kernel(subject: Subject) -> Outcome {
     let carries = |shape: &Shape| match subject.kind() {
         // It leaves alone whose checksum it cannot look at, among them all with further tags.
         PortKind::VethXdp => ["plain", "one 802.1Q tag", "IPv6", "two fragments"].contains(&shape.what),
-        PortKind::VethTcx | PortKind::Tap => true,
+        PortKind::VethTcx | PortKind::Tap | PortKind::Nic => true,
     };
     for shape in &shapes() {
         let carried = || scene.arrives(shape, ECHO).expect("it arrives before there is a rule");

@@ -174,6 +174,7 @@ pub fn port_of(host: &Host) -> PortSpec {
     let attach = match host.kind() {
         PortKind::VethXdp => Attach::Xdp,
         PortKind::VethTcx | PortKind::Tap => Attach::Tcx,
+        PortKind::Nic => Attach::Auto,
     };
     PortSpec { attach, ..PortSpec::new(host.name()) }
 }

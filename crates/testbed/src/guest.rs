@@ -1,0 +1,169 @@
+//! A guest: another kernel and other NICs, in an emulated machine whose files are this machine's, read-only.
+//!
+//! What runs in the guest is an ordinary program of this machine. What it writes to files is lost with the guest.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::{LabError, Result, command};
+
+/// A kernel has been found and made ready within this time, also when it must be downloaded.
+const KERNEL_LIMIT: Duration = Duration::from_secs(300);
+/// The last line that a guest writes.
+const ENDED: &str = "guest: ended with ";
+/// NICs of one cable.
+const ENDS: usize = 2;
+
+/// A model of an emulated NIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nic {
+    /// Paravirtual, with native XDP and a filter of addresses.
+    VirtioNet,
+    /// VMware's, with native XDP that leaves no room for metadata.
+    Vmxnet3,
+    /// Intel's gigabit NIC, without native XDP.
+    E1000e,
+}
+
+impl Nic {
+    /// Every model.
+    pub const ALL: [Nic; 3] = [Nic::VirtioNet, Nic::Vmxnet3, Nic::E1000e];
+
+    /// Its name in tests and tables, which is its driver's.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Nic::VirtioNet => "virtio_net",
+            Nic::Vmxnet3 => "vmxnet3",
+            Nic::E1000e => "e1000e",
+        }
+    }
+
+    const fn device(self) -> &'static str {
+        match self {
+            Nic::VirtioNet => "virtio-net-pci",
+            Nic::Vmxnet3 => "vmxnet3",
+            Nic::E1000e => "e1000e",
+        }
+    }
+}
+
+/// A guest that is not started yet.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    cables: Vec<[Nic; ENDS]>,
+    memory_mib: u32,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self { cables: Vec::new(), memory_mib: 1024 }
+    }
+}
+
+impl Guest {
+    /// With two more NICs, joined by a cable; [`ends`] finds them in the guest.
+    #[must_use]
+    pub fn with_cable(mut self, ends: [Nic; ENDS]) -> Guest {
+        self.cables.push(ends);
+        self
+    }
+
+    /// Starts the guest, runs the script in it with bash, and waits for its end. Returns what the script wrote.
+    ///
+    /// # Errors
+    /// There is no kernel or no emulator, the guest took longer than `limit`, or the script failed; with the guest's
+    /// output.
+    pub fn run(&self, script: &str, limit: Duration) -> Result<String> {
+        let kernel = kernel()?;
+        let directory = tempfile::Builder::new().prefix("fb-guest-").tempdir();
+        let directory = directory.map_err(|error| LabError::system("making the guest's directory", error))?;
+        let file = |name: &str| directory.path().join(name);
+        std::fs::write(file("run"), script)
+            .map_err(|error| LabError::system("writing the guest's script", error))?;
+        let emulator = self.emulator(kernel, directory.path());
+        let ended = command::run(emulator, limit).and_then(command::Finished::success);
+        let read = |name: &str| {
+            String::from_utf8_lossy(&std::fs::read(file(name)).unwrap_or_default()).replace('\r', "")
+        };
+        let output = read("output");
+        let said = || format!("{}\n{output}", read("console"));
+        ended.map_err(|error| LabError::output(error.to_string(), said()))?;
+        match output.trim_end().rsplit_once(ENDED) {
+            Some((written, "0")) => Ok(written.to_owned()),
+            Some(_) => Err(LabError::output("the guest's script failed", output)),
+            None => Err(LabError::output("the guest stopped before its script ended", said())),
+        }
+    }
+
+    fn emulator(&self, kernel: &Path, directory: &Path) -> Command {
+        let path = |name: &str| directory.join(name).display().to_string();
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-machine", "q35", "-cpu", "max", "-smp", "2", "-nodefaults", "-no-reboot"]);
+        // Not KVM: where the machine is a guest itself, it may be there and hang. And one thread: with one for each
+        // processor, one of them may run an instruction that another is changing (seen as a panic in a static branch).
+        command.args(["-accel", "tcg,thread=single", "-display", "none"]);
+        command.args(["-m", &self.memory_mib.to_string()]);
+        command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(kernel.join("initrd"));
+        command.arg("-append").arg(format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 FOREBAY_RUN={}",
+            path("run")
+        ));
+        for name in ["console", "output"] {
+            command.arg("-serial").arg(format!("file:{}", path(name)));
+        }
+        let files = "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap";
+        command.args(["-virtfs", files]);
+        for (cable, ends) in self.cables.iter().enumerate() {
+            for (end, nic) in ends.iter().enumerate() {
+                let id = format!("c{cable}e{end}");
+                let mac = end_mac(cable, end);
+                command.arg("-netdev").arg(format!("hubport,id={id},hubid={cable}"));
+                command.arg("-device").arg(format!("{},netdev={id},mac={mac}", nic.device()));
+            }
+        }
+        command
+    }
+}
+
+/// The Ethernet address of a NIC, by its cable and the cable's end.
+fn end_mac(cable: usize, end: usize) -> String {
+    format!("02:fe:00:00:{cable:02x}:{end:02x}")
+}
+
+/// In the guest: the netdevs at both ends of a cable. Their names depend on which driver was loaded first.
+///
+/// # Errors
+/// When one of them is not there.
+pub fn ends(cable: usize) -> Result<[String; ENDS]> {
+    let find = |end| {
+        let netdevs = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let mac = end_mac(cable, end);
+        let has_mac =
+            |path: &Path| std::fs::read_to_string(path.join("address")).is_ok_and(|is| is.trim() == mac);
+        let found = netdevs.map(|netdev| netdev.path()).find(|path| has_mac(path));
+        let name = found.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        name.ok_or_else(|| {
+            LabError::output("looking for a NIC", format!("there is none with the address {mac}"))
+        })
+    };
+    Ok([find(0)?, find(1)?])
+}
+
+/// The directory with the guests' kernel, which is made ready once.
+fn kernel() -> Result<&'static Path> {
+    static READY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let made = READY.get_or_init(|| make_kernel_ready().map_err(|error| error.to_string()));
+    made.as_deref().map_err(|error| LabError::output("making the guests' kernel ready", error.clone()))
+}
+
+fn make_kernel_ready() -> Result<PathBuf> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
+    let directory = target.join("guest");
+    let mut script = Command::new(project.join("scripts/guest-kernel.sh"));
+    script.arg(&directory);
+    command::run(script, KERNEL_LIMIT)?.success()?;
+    std::fs::canonicalize(&directory).map_err(|error| LabError::system("finding the guests' kernel", error))
+}

@@ -1,0 +1,81 @@
+//! Guest scenarios: the built program on Debian's 6.12 kernel, with NICs that drivers of real and virtual hardware run.
+//!
+//! Each scenario is a boot of its own. In the guest this same program runs, with the scenario's name, and its output is
+//! the guest's. `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
+
+mod uplink;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use forebay_testbed::dut::forebay::{self, BINARY_VARIABLE};
+use forebay_testbed::guest::{Guest, Nic};
+use forebay_testbed::{LabError, Result};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// What a scenario ends with.
+pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// Of the command line in the guest; the scenario's name comes next.
+const INSIDE: &str = "--inside";
+/// A boot takes seconds; on a machine that is busy, and without KVM, so do streams.
+const LIMIT: Duration = Duration::from_secs(300);
+/// A scenario with one cable, between a NIC of each kind at the switch and a virtio NIC at the host.
+const SCENARIOS: [(&str, fn() -> Outcome); 5] = [
+    ("a_container_and_a_host_beyond_a_nic_talk", uplink::talk),
+    ("they_talk_over_xdp_too_where_the_driver_has_it", uplink::talk_over_xdp),
+    ("tags_pass_a_nic_that_is_a_trunk", uplink::trunk),
+    ("jumbo_frames_pass_a_nic", uplink::jumbo),
+    ("a_nic_is_promiscuous_while_it_is_a_port", uplink::promiscuous),
+];
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some(INSIDE) {
+        return inside(&words.next().unwrap_or_default());
+    }
+    let mut arguments = Arguments::from_args();
+    // A guest has two processors of its own.
+    arguments.test_threads.get_or_insert(1);
+    let of_scenario = |(name, _)| {
+        Nic::ALL.map(|nic| Trial::test(format!("{name}::{}", nic.name()), move || boot(name, nic)))
+    };
+    let trials = SCENARIOS.into_iter().flat_map(of_scenario).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn inside(scenario: &str) -> ExitCode {
+    let Some((_, run)) = SCENARIOS.into_iter().find(|(name, _)| *name == scenario) else {
+        eprintln!("there is no scenario `{scenario}`");
+        return ExitCode::FAILURE;
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn boot(scenario: &str, nic: Nic) -> std::result::Result<(), Failed> {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP: root ({scenario}::{})", nic.name());
+        return Ok(());
+    }
+    let script = script(scenario).map_err(|error| Failed::from(error.to_string()))?;
+    let said = Guest::default().with_cable([nic, Nic::VirtioNet]).run(&script, LIMIT);
+    said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
+}
+
+fn script(scenario: &str) -> Result<String> {
+    let own = std::env::current_exe().map_err(|error| LabError::system("finding this program", error))?;
+    let switch = std::path::absolute(forebay::binary()?);
+    let switch = switch.map_err(|error| LabError::system("finding the program to test", error))?;
+    Ok(format!(
+        "export {BINARY_VARIABLE}='{}' RUST_BACKTRACE=0\nexec '{}' {INSIDE} {scenario}\n",
+        switch.display(),
+        own.display()
+    ))
+}

@@ -1,0 +1,179 @@
+//! A NIC as a port: containers behind the switch, and a host at the far end of the NIC's cable.
+
+use std::net::Ipv4Addr;
+
+use forebay_control::port::{Attach, PortState};
+use forebay_control::vlan::VlanMode;
+use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, Lab, PortKind, Result, guest};
+
+use crate::Outcome;
+
+/// An emulated processor carries some hundred Mbit/s.
+const STREAM_BYTES: u64 = 4 << 20;
+/// IPv4 and ICMP headers.
+const PING_HEADERS: u32 = 28;
+
+/// A switch with a container, another one, and a host beyond the NIC `nic`.
+struct Scene {
+    // In this order: the switch and hosts before the lab they are in.
+    switch: Forebay,
+    containers: [Host; 2],
+    far: Host,
+    lab: Lab,
+}
+
+impl Scene {
+    fn new() -> Result<Scene> {
+        Self::with_vlans(["all"; 3])
+    }
+
+    /// With the VLANs of the containers' ports and of the NIC's.
+    fn with_vlans(vlans: [&str; 3]) -> Result<Scene> {
+        let mut lab = Lab::new("guest")?;
+        let containers = [lab.host("c1", PortKind::VethTcx)?, lab.host("c2", PortKind::VethXdp)?];
+        let ends = guest::ends(0)?;
+        let far = lab.host_beyond("nic", [&ends[0], &ends[1]])?;
+        let mut switch = Forebay::start(&lab, ForebayOptions::default().offloaded())?;
+        for (host, vlan) in [&containers[0], &containers[1], &far].into_iter().zip(vlans) {
+            let mut port = dut::port_of(host);
+            port.vlan = vlan.parse::<VlanMode>().expect("a test's VLAN mode is well-formed");
+            switch.add_ports(&[port])?;
+            switch.client().wait_port_state(host.name(), PortState::Up)?;
+        }
+        Ok(Scene { switch, containers, far, lab })
+    }
+
+    /// Pings between each container and the far host, both ways.
+    fn ping(&self, what: &str, ping: impl Fn(&Host) -> Ping) -> Result<()> {
+        for container in &self.containers {
+            for (from, to) in [(container, &self.far), (&self.far, container)] {
+                let report = ping(to).from(from)?;
+                let ports = || self.switch.client().ok(&["stats"]).map(|said| said.stdout);
+                assert!(
+                    report.is_complete(),
+                    "{what}, {} to {}: {report:?}\n{}",
+                    from.name(),
+                    to.name(),
+                    ports()?
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn stream(&self, v6: bool) -> Result<()> {
+        let _server = IperfServer::start(&self.lab, &self.far)?;
+        for container in &self.containers {
+            for reverse in [false, true] {
+                let report = Iperf::bytes(STREAM_BYTES).v6(v6).reverse(reverse).run(container, &self.far)?;
+                assert!(
+                    report.is_complete(STREAM_BYTES),
+                    "{}, reverse {reverse}: {report:?}",
+                    container.name()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn check_talk(&self) -> Outcome {
+        for v6 in [false, true] {
+            self.ping("short", |to| Ping::new(to.address(v6)))?;
+            self.ping("whole", |to| Ping::new(to.address(v6)).payload_bytes(1400))?;
+            self.stream(v6)?;
+        }
+        self.check_balance()?;
+        Ok(())
+    }
+
+    fn check_balance(&self) -> Result<()> {
+        assert!(self.switch.client().stats_check()?.balanced);
+        Ok(())
+    }
+}
+
+/// With untouched settings of both NICs.
+pub fn talk() -> Outcome {
+    Scene::new()?.check_talk()
+}
+
+/// Where the driver of the NIC leaves no room below packets, the source's id travels in front of them.
+pub fn talk_over_xdp() -> Outcome {
+    let mut scene = Scene::new()?;
+    let client = scene.switch.client().clone();
+    client.ok(&["port", "del", "nic"])?;
+    let mut port = dut::port_of(&scene.far);
+    port.attach = Attach::Xdp;
+    if let Err(refused) = scene.switch.add_ports(std::slice::from_ref(&port)) {
+        let refused = refused.to_string();
+        if refused.contains("has no native XDP") {
+            return Ok(());
+        }
+        assert!(refused.contains("rxvlan off"), "{refused}");
+        scene.lab.switch().ethtool("nic", &["rxvlan", "off"])?;
+        scene.switch.add_ports(&[port])?;
+    }
+    client.wait_port_state("nic", PortState::Up)?;
+    scene.check_talk()
+}
+
+/// The far host has VLAN netdevs on its NIC.
+pub fn trunk() -> Outcome {
+    const VIDS: [u16; 2] = [10, 20];
+    let scene = Scene::with_vlans(["access:10", "access:20", "trunk:10,20"])?;
+    for (container, vid) in scene.containers.iter().zip(VIDS) {
+        let [near, far] = [Ipv4Addr::new(10, 67, vid as u8, 1), Ipv4Addr::new(10, 67, vid as u8, 2)];
+        container.netns().ip(&["addr", "add", &format!("{near}/24"), "dev", "eth0"])?;
+        scene.far.netns().ip_batch(&[
+            format!("link add link eth0 name v{vid} type vlan id {vid}"),
+            format!("addr add {far}/24 dev v{vid}"),
+            format!("link set v{vid} up"),
+        ])?;
+        for (from, to) in [(container, far), (&scene.far, near)] {
+            let report = Ping::new(to).payload_bytes(1400).from(from)?;
+            assert!(report.is_complete(), "VLAN {vid}, {} to {to}: {report:?}", from.name());
+        }
+    }
+    scene.check_balance()?;
+    Ok(())
+}
+
+pub fn jumbo() -> Outcome {
+    const MTU: u32 = 9000;
+    let scene = Scene::new()?;
+    for host in scene.containers.iter().chain([&scene.far]) {
+        host.set_mtu(scene.lab.switch(), MTU)?;
+    }
+    // Some NICs are without a carrier for seconds then.
+    dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
+    scene.ping("jumbo", |to| Ping::new(to.v4()).payload_bytes(MTU - PING_HEADERS).whole())?;
+    scene.stream(false)?;
+    scene.check_balance()?;
+    Ok(())
+}
+
+pub fn promiscuous() -> Outcome {
+    let mut scene = Scene::new()?;
+    assert_eq!(promiscuity(&scene.lab)?, 1);
+    scene.switch.client().ok(&["port", "del", "nic"])?;
+    assert_eq!(promiscuity(&scene.lab)?, 0);
+    scene.switch.add_ports(&[dut::port_of(&scene.far)])?;
+    assert_eq!(promiscuity(&scene.lab)?, 1);
+    // Somebody else's wish stays.
+    scene.lab.switch().ip(&["link", "set", "nic", "promisc", "on"])?;
+    scene.switch.kill()?;
+    assert_eq!(promiscuity(&scene.lab)?, 1);
+    scene.lab.switch().ip(&["link", "set", "nic", "promisc", "off"])?;
+    assert_eq!(promiscuity(&scene.lab)?, 0);
+    Ok(())
+}
+
+/// How many wish that the NIC receives everything.
+fn promiscuity(lab: &Lab) -> Result<u64> {
+    let said = lab.switch().ip(&["-j", "-d", "link", "show", "nic"])?.stdout;
+    let links: serde_json::Value = serde_json::from_str(&said).expect("ip writes JSON");
+    Ok(links[0]["promiscuity"].as_u64().expect("a link has a promiscuity"))
+}
