@@ -21,8 +21,10 @@ pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 const INSIDE: &str = "--inside";
 /// A boot takes seconds; on a machine that is busy, and without KVM, so do streams.
 const LIMIT: Duration = Duration::from_secs(300);
-/// A scenario with one cable, between a NIC of each kind at the switch and a virtio NIC at the host.
-const SCENARIOS: [(&str, fn() -> Outcome); 5] = [
+type Scenario = (&'static str, fn() -> Outcome);
+
+/// Each with one cable, between a NIC of each kind at the switch and a virtio NIC at the host.
+const SCENARIOS: [Scenario; 5] = [
     ("a_container_and_a_host_beyond_a_nic_talk", uplink::talk),
     ("they_talk_over_xdp_too_where_the_driver_has_it", uplink::talk_over_xdp),
     ("tags_pass_a_nic_that_is_a_trunk", uplink::trunk),

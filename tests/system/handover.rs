@@ -1,6 +1,7 @@
 //! From one daemon to the next: what goes on without one, and what the next takes over.
 
 mod identity;
+mod promiscuous;
 mod refused;
 mod stations;
 
@@ -33,6 +34,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_port_whose_netdev_went_meanwhile_waits_for_it", missing_netdev);
     suite.on_forebay("a_port_whose_netdev_was_replaced_meanwhile_gets_nothing_by_old_flows", replaced_netdev);
     identity::register(suite);
+    promiscuous::register(suite);
     refused::register(suite);
     stations::register(suite);
 }
