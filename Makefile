@@ -20,7 +20,7 @@ CARGO_BUILD := cargo build --release -p forebay -p forebay-lab
 export FOREBAY_BIN := $(RELEASE)/forebay
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint bench experiments soak simulate mutants fuzz miri instructions deps bpf install clean
+.PHONY: help build demo test guests lint bench experiments soak simulate mutants fuzz miri instructions deps bpf install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,13 @@ lint: ## Check format, clippy, licences, dependency directions and the committed
 	cargo test --workspace --test dependencies --test packaging
 	scripts/deny.sh
 	scripts/bpf-object.sh check
+
+guests: ## Boot another kernel with other NICs in QEMU, and run the scenarios that fit there (root)
+	@scripts/root.sh guests
+	@scripts/toolchain.sh
+	@scripts/deps.sh build demo test
+	$(CARGO_BUILD)
+	scripts/guests.sh
 
 bench: ## Measure against the kernel bridge and OVS AF_XDP (root; BENCH=options for forebay-lab)
 	@scripts/root.sh bench

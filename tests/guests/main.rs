@@ -11,8 +11,25 @@ use std::time::Duration;
 
 use forebay_testbed::dut::forebay::{self, BINARY_VARIABLE};
 use forebay_testbed::guest::{Guest, Nic};
-use forebay_testbed::{LabError, Result};
+use forebay_testbed::{LabError, Result, clean};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Names the program with the system scenarios, for those of them that run in a guest.
+const SYSTEM_VARIABLE: &str = "FOREBAY_SYSTEM_TESTS";
+/// Words in the names of system scenarios that run in a guest too: traffic of all kinds, VLANs, hints, and handovers.
+const SYSTEM: [&str; 9] = [
+    "every_pair_pings",
+    "tcp_carries",
+    "udp_datagrams",
+    "web_server",
+    "trunk",
+    "hints_are_those",
+    "the_next_takes_over",
+    "to_the_next",
+    "is_promiscuous",
+];
+/// They take that long on an emulated processor.
+const SYSTEM_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What a scenario ends with.
 pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -40,10 +57,14 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // A guest has two processors of its own.
     arguments.test_threads.get_or_insert(1);
+    clean::on_signals().expect("nobody else installs a handler");
     let of_scenario = |(name, _)| {
         Nic::ALL.map(|nic| Trial::test(format!("{name}::{}", nic.name()), move || boot(name, nic)))
     };
-    let trials = SCENARIOS.into_iter().flat_map(of_scenario).collect();
+    let mut trials: Vec<Trial> = SCENARIOS.into_iter().flat_map(of_scenario).collect();
+    trials.extend(SYSTEM.map(|word| {
+        Trial::test(format!("system_scenarios::{word}"), move || boot_system(word)).with_ignored_flag(true)
+    }));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -66,18 +87,25 @@ fn boot(scenario: &str, nic: Nic) -> std::result::Result<(), Failed> {
         println!("SKIP: root ({scenario}::{})", nic.name());
         return Ok(());
     }
-    let script = script(scenario).map_err(|error| Failed::from(error.to_string()))?;
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let script = script(&format!("'{}' {INSIDE} {scenario}", own.display()));
+    let script = script.map_err(|error| Failed::from(error.to_string()))?;
     let said = Guest::default().with_cable([nic, Nic::VirtioNet]).run(&script, LIMIT);
     said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
 }
 
-fn script(scenario: &str) -> Result<String> {
-    let own = std::env::current_exe().map_err(|error| LabError::system("finding this program", error))?;
+/// Runs system scenarios in a guest without NICs. It takes minutes, so only `make guests` asks for it.
+fn boot_system(word: &str) -> std::result::Result<(), Failed> {
+    let scenarios =
+        std::env::var(SYSTEM_VARIABLE).map_err(|_| format!("{SYSTEM_VARIABLE} names no program"))?;
+    let script = script(&format!("'{scenarios}' --test-threads 2 {word}"));
+    let script = script.map_err(|error| Failed::from(error.to_string()))?;
+    let said = Guest::default().with_memory(3072).run(&script, SYSTEM_LIMIT);
+    said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
+}
+
+fn script(command: &str) -> Result<String> {
     let switch = std::path::absolute(forebay::binary()?);
     let switch = switch.map_err(|error| LabError::system("finding the program to test", error))?;
-    Ok(format!(
-        "export {BINARY_VARIABLE}='{}' RUST_BACKTRACE=0\nexec '{}' {INSIDE} {scenario}\n",
-        switch.display(),
-        own.display()
-    ))
+    Ok(format!("export {BINARY_VARIABLE}='{}' RUST_BACKTRACE=0\nexec {command}\n", switch.display()))
 }

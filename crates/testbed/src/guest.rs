@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::{LabError, Result, command};
+use crate::{LabError, Result, clean, command};
 
 /// A kernel has been found and made ready within this time, also when it must be downloaded.
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);
@@ -70,6 +70,13 @@ impl Guest {
         self
     }
 
+    /// With so much memory, where also the files lie that it writes.
+    #[must_use]
+    pub fn with_memory(mut self, mib: u32) -> Guest {
+        self.memory_mib = mib;
+        self
+    }
+
     /// Starts the guest, runs the script in it with bash, and waits for its end. Returns what the script wrote.
     ///
     /// # Errors
@@ -77,7 +84,9 @@ impl Guest {
     /// output.
     pub fn run(&self, script: &str, limit: Duration) -> Result<String> {
         let kernel = kernel()?;
-        let directory = tempfile::Builder::new().prefix("fb-guest-").tempdir();
+        // Named as a lab's, so that the next lab removes what a killed one left.
+        let prefix = format!("{}{}-guest-", clean::PREFIX, std::process::id());
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir();
         let directory = directory.map_err(|error| LabError::system("making the guest's directory", error))?;
         let file = |name: &str| directory.path().join(name);
         std::fs::write(file("run"), script)
@@ -88,12 +97,17 @@ impl Guest {
             String::from_utf8_lossy(&std::fs::read(file(name)).unwrap_or_default()).replace('\r', "")
         };
         let output = read("output");
-        let said = || format!("{}\n{output}", read("console"));
-        ended.map_err(|error| LabError::output(error.to_string(), said()))?;
+        let failed = |status: String, output: String| LabError::Failed {
+            command: "the guest's script".to_owned(),
+            status,
+            output,
+        };
+        let with_console = || format!("{}\n{output}", read("console"));
+        ended.map_err(|error| failed(error.to_string(), with_console()))?;
         match output.trim_end().rsplit_once(ENDED) {
             Some((written, "0")) => Ok(written.to_owned()),
-            Some(_) => Err(LabError::output("the guest's script failed", output)),
-            None => Err(LabError::output("the guest stopped before its script ended", said())),
+            Some((written, status)) => Err(failed(format!("exit status {status}"), written.to_owned())),
+            None => Err(failed("no exit status; the guest stopped".to_owned(), with_console())),
         }
     }
 
