@@ -22,7 +22,7 @@ use crate::pool::PoolPortSet;
 use crate::port::PortSpec;
 use crate::rule::RuleAdd;
 use crate::rxq::RxqSet;
-use crate::{PortCounters, PortId};
+use crate::{IfIndex, PortCounters, PortId};
 
 /// A port as it is saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// The netdev's index.
-    pub ifindex: u32,
+    pub ifindex: IfIndex,
     /// Its MTU in bytes.
     pub mtu: u32,
     /// The port's program is an XDP program.

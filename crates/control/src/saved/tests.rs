@@ -44,7 +44,7 @@ fn states() -> Vec<SavedState> {
     states
 }
 
-const SEEN: Seen = Seen { ifindex: 9, mtu: 1500, is_xdp: true, takes_frames: false, peer: Some(1) };
+const SEEN: Seen = Seen { ifindex: IfIndex(9), mtu: 1500, is_xdp: true, takes_frames: false, peer: Some(1) };
 
 /// A file of all these states, and where each one ends.
 fn file_of(states: &[SavedState]) -> (Vec<u8>, Vec<usize>) {

@@ -33,7 +33,7 @@ pub(super) use saver::{Saver, Ticket};
 /// What flows from and to a port rely upon.
 fn seen(entry: &PortEntry) -> Option<Seen> {
     let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
-    Some(Seen { ifindex: entry.output?.ifindex().0, mtu, is_xdp, takes_frames, peer })
+    Some(Seen { ifindex: entry.output?.ifindex(), mtu, is_xdp, takes_frames, peer })
 }
 
 /// What an earlier process left.
