@@ -2,6 +2,8 @@
 
 use std::io;
 
+use forebay_control::IfIndex;
+
 /// A BPF object, map, program or link could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
@@ -19,7 +21,7 @@ pub enum DatapathError {
         /// The step.
         what: &'static str,
         /// Interface index.
-        ifindex: u32,
+        ifindex: IfIndex,
         /// What the kernel said.
         source: io::Error,
     },
@@ -44,7 +46,7 @@ impl DatapathError {
         move |source| Self::Bpf { what, source }
     }
 
-    pub(crate) fn netdev(what: &'static str, ifindex: u32, result: i32) -> Self {
+    pub(crate) fn netdev(what: &'static str, ifindex: IfIndex, result: i32) -> Self {
         Self::Netdev { what, ifindex, source: io::Error::from_raw_os_error(-result) }
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use forebay_control::IfIndex;
 use forebay_hints::program::{ID_CONSTANT, constant_offset};
 use libbpf_rs::{Linker, MapCore as _, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
 use rustix::fs::MemfdFlags;
@@ -21,7 +22,7 @@ const LAST_LINES: usize = 12;
 #[derive(Clone, Copy, Debug)]
 pub struct HintsOptions {
     /// The netdev that it is bound to, in the calling thread's namespace.
-    pub ifindex: u32,
+    pub ifindex: IfIndex,
     /// Its layout's id.
     pub layout_id: u32,
 }
@@ -86,7 +87,7 @@ fn link_and_load(
         let is_wanted = program.name() == LINKED;
         program.set_autoload(is_wanted);
         if is_wanted {
-            program.set_ifindex(options.ifindex);
+            program.set_ifindex(options.ifindex.0);
             program.set_flags(BOUND_WITH_FRAGS);
         }
     }

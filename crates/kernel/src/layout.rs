@@ -1,5 +1,7 @@
 //! bpf/forebay.h as Rust sees it. A test compares the two through the BTF of the compiled object.
 
+use forebay_control::IfIndex;
+
 /// Set before loading.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -93,16 +95,16 @@ impl Bank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectorEnds {
     /// In the ports' namespace.
-    pub transmit_ifindex: u32,
+    pub transmit_ifindex: IfIndex,
     /// In the private namespace.
-    pub receive_ifindex: u32,
+    pub receive_ifindex: IfIndex,
 }
 
 impl CollectorEnds {
     pub(crate) fn to_bytes(self) -> [u8; 8] {
         let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&self.transmit_ifindex.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.receive_ifindex.to_ne_bytes());
+        bytes[..4].copy_from_slice(&self.transmit_ifindex.0.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.receive_ifindex.0.to_ne_bytes());
         bytes
     }
 }
@@ -122,8 +124,8 @@ pub struct PortConfig {
 
 impl PortConfig {
     /// `struct near_port` of the port's netdev.
-    pub(crate) fn near(self, ifindex: u32) -> u64 {
-        let [a, b, c, d] = ifindex.to_ne_bytes();
+    pub(crate) fn near(self, ifindex: IfIndex) -> u64 {
+        let [a, b, c, d] = ifindex.0.to_ne_bytes();
         let ([e, f], [g, h]) = (self.port_id.to_ne_bytes(), u16::from(self.leaves_checksums).to_ne_bytes());
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }

@@ -9,6 +9,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use forebay_control::IfIndex;
 use libbpf_sys as sys;
 
 use crate::link::{self, NetdevLink};
@@ -23,14 +24,14 @@ struct LeftLink {
     link: NetdevLink,
     port_id: u16,
     kind: LinkKind,
-    ifindex: u32,
+    ifindex: IfIndex,
 }
 
 /// The links that an earlier daemon left, and the netdevs that it made promiscuous.
 #[derive(Debug, Default)]
 pub(crate) struct LeftLinks {
     links: Vec<LeftLink>,
-    promiscuous: Vec<u32>,
+    promiscuous: Vec<IfIndex>,
 }
 
 impl LeftLinks {
@@ -50,12 +51,12 @@ impl LeftLinks {
     }
 
     /// The port and the netdev of each link.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, IfIndex)> + '_ {
         self.links.iter().map(|left| (left.port_id, left.ifindex))
     }
 
     /// A port of this daemon keeps the netdev promiscuous.
-    pub(crate) fn keep_promiscuous(&mut self, ifindex: u32) {
+    pub(crate) fn keep_promiscuous(&mut self, ifindex: IfIndex) {
         self.promiscuous.retain(|left| *left != ifindex);
     }
 
@@ -70,7 +71,7 @@ impl LeftLinks {
     pub(crate) fn take(
         &mut self,
         pins: &Pins,
-        (kind, ifindex): (LinkKind, u32),
+        (kind, ifindex): (LinkKind, IfIndex),
         name: &str,
         program: BorrowedFd<'_>,
     ) -> Option<NetdevLink> {
@@ -84,26 +85,26 @@ impl LeftLinks {
 }
 
 /// The netdev of this namespace that a link is attached to.
-fn here(link: &NetdevLink, kind: LinkKind) -> Option<u32> {
+fn here(link: &NetdevLink, kind: LinkKind) -> Option<IfIndex> {
     let info = link.info()?;
     // SAFETY: the kernel has said which of the members it filled.
-    let ifindex = unsafe {
+    let ifindex = IfIndex(unsafe {
         match (kind, info.type_) {
             (LinkKind::Tcx, sys::BPF_LINK_TYPE_TCX) => info.__bindgen_anon_1.tcx.ifindex,
             (LinkKind::Xdp, sys::BPF_LINK_TYPE_XDP) => info.__bindgen_anon_1.xdp.ifindex,
             _ => 0,
         }
-    };
+    });
     let confirms = match kind {
         LinkKind::Tcx => tcx_links(ifindex).contains(&info.id),
         LinkKind::Xdp => xdp_program(ifindex) == Some(info.prog_id),
     };
     // Without a netdev the index is 0.
-    (ifindex != 0 && confirms).then_some(ifindex)
+    (ifindex.0 != 0 && confirms).then_some(ifindex)
 }
 
 /// Ids of the links at a netdev's tcx ingress.
-fn tcx_links(ifindex: u32) -> Vec<u32> {
+fn tcx_links(ifindex: IfIndex) -> Vec<u32> {
     let (mut programs, mut links) = ([0u32; MOST_PROGRAMS], [0u32; MOST_PROGRAMS]);
     // SAFETY: all-zero bytes are a valid value of this C struct.
     let mut options: sys::bpf_prog_query_opts = unsafe { std::mem::zeroed() };
@@ -112,7 +113,8 @@ fn tcx_links(ifindex: u32) -> Vec<u32> {
     options.link_ids = links.as_mut_ptr();
     options.__bindgen_anon_1.count = MOST_PROGRAMS as u32;
     // SAFETY: both lists have `count` entries and outlive the call.
-    let failed = unsafe { sys::bpf_prog_query_opts(ifindex.cast_signed(), link::TCX_INGRESS, &mut options) };
+    let failed =
+        unsafe { sys::bpf_prog_query_opts(ifindex.0.cast_signed(), link::TCX_INGRESS, &mut options) };
     if failed < 0 {
         return Vec::new();
     }
@@ -122,9 +124,9 @@ fn tcx_links(ifindex: u32) -> Vec<u32> {
 }
 
 /// Id of a netdev's XDP program.
-fn xdp_program(ifindex: u32) -> Option<u32> {
+fn xdp_program(ifindex: IfIndex) -> Option<u32> {
     let mut id = 0;
     // SAFETY: the id outlives the call.
-    let failed = unsafe { sys::bpf_xdp_query_id(ifindex.cast_signed(), 0, &mut id) };
+    let failed = unsafe { sys::bpf_xdp_query_id(ifindex.0.cast_signed(), 0, &mut id) };
     (failed == 0 && id != 0).then_some(id)
 }

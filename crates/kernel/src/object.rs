@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 
 use caps::{CapSet, Capability};
+use forebay_control::IfIndex;
 use forebay_control::memory::FlowShape;
 use forebay_hints::program::PortProgram;
 use libbpf_rs::{
@@ -59,7 +60,7 @@ pub struct DatapathOptions {
     /// Most flows in the kernel.
     pub max_flows: u32,
     /// The first collector's receiving end, in the namespace where the object is loaded.
-    pub collector_rx: u32,
+    pub collector_rx: IfIndex,
 }
 
 /// Loads all programs. Runs in the namespace of the collector's receiving end, to which some are bound.
@@ -90,7 +91,7 @@ pub(crate) fn load(
     }
     for mut program in open.progs_mut() {
         if BOUND.iter().any(|name| program.name() == *name) {
-            program.set_ifindex(options.collector_rx);
+            program.set_ifindex(options.collector_rx.0);
             program.set_flags(BOUND_WITH_FRAGS);
         }
         // It is loaded for each object that is linked to it.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
+use forebay_control::IfIndex;
 use libbpf_sys as sys;
 use rustix::fs::{Access, access};
 
@@ -157,7 +158,7 @@ impl Pins {
     }
 
     /// The netdevs whose flags are ours, by the notes.
-    pub(crate) fn promiscuous_netdevs(&self) -> Vec<u32> {
+    pub(crate) fn promiscuous_netdevs(&self) -> Vec<IfIndex> {
         self.names().filter_map(|name| of_note(&name)).collect()
     }
 
@@ -224,7 +225,7 @@ impl Pins {
 
 impl Pins {
     /// Sets the netdev's flag, unless somebody else has set it. The note comes first: a process may be killed in between.
-    pub(crate) fn keep_promiscuous(&self, ifindex: u32) -> io::Result<()> {
+    pub(crate) fn keep_promiscuous(&self, ifindex: IfIndex) -> io::Result<()> {
         let flagged = link::by_index(ifindex).map_err(io::Error::other)?.is_promiscuous;
         if flagged || !self.note(&note_of(ifindex))? {
             return Ok(());
@@ -233,7 +234,7 @@ impl Pins {
     }
 
     /// Takes the netdev's flag back, if it is ours.
-    pub(crate) fn take_back_promiscuity(&self, ifindex: u32) {
+    pub(crate) fn take_back_promiscuity(&self, ifindex: IfIndex) {
         if self.forget_note(&note_of(ifindex)) {
             // It fails for a netdev that is gone.
             let _ = link::set_promiscuous(ifindex, false);
@@ -242,11 +243,11 @@ impl Pins {
 }
 
 /// The note that a netdev's flag is ours.
-fn note_of(ifindex: u32) -> String {
+fn note_of(ifindex: IfIndex) -> String {
     format!("promiscuous_{ifindex}")
 }
 
 /// The netdev of such a note.
-fn of_note(name: &str) -> Option<u32> {
-    name.strip_prefix("promiscuous_")?.parse().ok()
+fn of_note(name: &str) -> Option<IfIndex> {
+    name.strip_prefix("promiscuous_")?.parse().ok().map(IfIndex)
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use forebay_control::IfIndex;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::pins::Pins;
@@ -22,7 +23,7 @@ pub(crate) struct Memberships(OnceLock<Arc<OwnedFd>>);
 #[derive(Debug)]
 pub struct Promiscuous {
     socket: Arc<OwnedFd>,
-    ifindex: u32,
+    ifindex: IfIndex,
     pins: Option<Pins>,
 }
 
@@ -38,7 +39,7 @@ impl Drop for Promiscuous {
 
 impl Memberships {
     /// Has a netdev of the calling thread's namespace receive everything; with `pins`, also after the process.
-    pub(crate) fn join(&self, ifindex: u32, pins: Option<&Pins>) -> io::Result<Promiscuous> {
+    pub(crate) fn join(&self, ifindex: IfIndex, pins: Option<&Pins>) -> io::Result<Promiscuous> {
         let socket = self.socket()?;
         change(socket.as_fd(), libc::PACKET_ADD_MEMBERSHIP, ifindex)?;
         let promiscuous = Promiscuous { socket, ifindex, pins: pins.cloned() };
@@ -56,9 +57,9 @@ impl Memberships {
     }
 }
 
-fn change(socket: BorrowedFd<'_>, option: libc::c_int, ifindex: u32) -> io::Result<()> {
+fn change(socket: BorrowedFd<'_>, option: libc::c_int, ifindex: IfIndex) -> io::Result<()> {
     let request = libc::packet_mreq {
-        mr_ifindex: ifindex.cast_signed(),
+        mr_ifindex: ifindex.0.cast_signed(),
         mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
         mr_alen: 0,
         mr_address: [0; 8],

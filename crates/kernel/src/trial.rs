@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
+use forebay_control::IfIndex;
 use libbpf_sys as sys;
 
 /// Room for what comes out: more than a page, so that packets of several pages fit.
@@ -29,7 +30,7 @@ pub struct Tried<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcContext {
     /// The netdev that it came in on; 0 is the loopback.
-    pub ifindex: u32,
+    pub ifindex: IfIndex,
     /// The program's own words.
     pub cb: [u32; 5],
     /// Packets that it becomes when it is cut; 0: nobody has counted.
@@ -80,13 +81,13 @@ impl Trial {
     pub fn xdp(
         &mut self,
         program: BorrowedFd<'_>,
-        ingress_ifindex: u32,
+        ingress_ifindex: IfIndex,
         queue: u32,
         frame: &[u8],
     ) -> io::Result<Tried<'_>> {
         let came_in = sys::xdp_md {
             data_end: frame.len() as u32,
-            ingress_ifindex,
+            ingress_ifindex: ingress_ifindex.0,
             rx_queue_index: queue,
             ..sys::xdp_md::default()
         };
@@ -108,7 +109,7 @@ impl Trial {
         packet: &[u8],
     ) -> io::Result<Tried<'_>> {
         let TcContext { ifindex, cb, gso_segs, gso_size } = *context;
-        let mut context = SkBuff { ifindex, cb, gso_segs, gso_size, ..SkBuff::default() };
+        let mut context = SkBuff { ifindex: ifindex.0, cb, gso_segs, gso_size, ..SkBuff::default() };
         let (verdict, bytes) = run(program, packet, &{ context }, &mut context, &mut self.out)?;
         Ok(Tried { verdict, below: &[], packet: &self.out[..bytes], mark: context.mark })
     }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use forebay_control::IfIndex;
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns, link, offload};
 use forebay_kernel::{CollectorEnds, Datapath, NetdevLink};
 use forebay_policy::Lane;
@@ -114,14 +115,19 @@ fn make_pair(netns: &PrivateNetns, queues: u32) -> Result<(String, String), Swit
 }
 
 fn bind_queues(
-    ifindex: u32,
+    ifindex: IfIndex,
     size: CollectorSize,
     first: Option<&Queue>,
     arena: Arc<Arena>,
 ) -> Result<Vec<(Queue, QueueRings)>, XskError> {
     let fill_entries = size.fill_entries;
-    let options =
-        |queue| QueueOptions { ifindex, queue, fill_entries, rx_entries: DRAIN_ENTRIES, tx_entries: None };
+    let options = |queue| QueueOptions {
+        ifindex: ifindex.0,
+        queue,
+        fill_entries,
+        rx_entries: DRAIN_ENTRIES,
+        tx_entries: None,
+    };
     let mut bound: Vec<(Queue, QueueRings)> = Vec::new();
     for queue in 0..size.queues {
         let next = match first.or(bound.first().map(|(first, _)| first)) {

@@ -44,7 +44,7 @@ use std::thread;
 use forebay_control::config::{Config, PoolConfig, Settings};
 use forebay_control::eswitch::Offload;
 use forebay_control::stats::WorkersShow;
-use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_policy::{Nanos, Refill};
@@ -163,7 +163,7 @@ impl Control {
     }
 
     /// Indexes of all ports' netdevs.
-    pub(crate) fn ifindexes(&self) -> Vec<u32> {
+    pub(crate) fn ifindexes(&self) -> Vec<IfIndex> {
         self.ports.ifindexes().collect()
     }
 

@@ -3,6 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{MutexGuard, PoisonError};
 
+use forebay_control::IfIndex;
+
 use super::{Datapath, duplicate};
 use crate::DatapathError;
 use crate::hints::{self, HintsError, HintsOptions};
@@ -37,7 +39,7 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn attach_tcx(&self, ifindex: u32, port_id: u16) -> Result<NetdevLink, DatapathError> {
+    pub fn attach_tcx(&self, ifindex: IfIndex, port_id: u16) -> Result<NetdevLink, DatapathError> {
         let program = self.tcx_port.as_fd();
         self.keep((LinkKind::Tcx, ifindex), port_id, program, || link::attach_tcx(program, ifindex))
     }
@@ -45,7 +47,7 @@ impl Datapath {
     /// The link that an earlier daemon left at this netdev, or a new one; pinned under the port's name.
     fn keep(
         &self,
-        (kind, ifindex): (LinkKind, u32),
+        (kind, ifindex): (LinkKind, IfIndex),
         port_id: u16,
         program: BorrowedFd<'_>,
         attach: impl FnOnce() -> Result<NetdevLink, DatapathError>,
@@ -61,7 +63,7 @@ impl Datapath {
     /// Looks for the links that an earlier daemon left at netdevs of the calling thread's namespace: the port and the
     /// netdev's index of each. Links elsewhere are detached. Attaching to such a netdev takes its link over, and
     /// [`Datapath::release_left_links`] ends this.
-    pub fn find_left_links(&self) -> Vec<(u16, u32)> {
+    pub fn find_left_links(&self) -> Vec<(u16, IfIndex)> {
         let Some(pins) = &self.pins else { return Vec::new() };
         let mut left = self.left_links();
         *left = LeftLinks::find(pins);
@@ -80,7 +82,7 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said. A device that cannot may say nothing.
-    pub fn receive_everything(&self, ifindex: u32) -> Result<Promiscuous, DatapathError> {
+    pub fn receive_everything(&self, ifindex: IfIndex) -> Result<Promiscuous, DatapathError> {
         self.left_links().keep_promiscuous(ifindex);
         let made = self.memberships.join(ifindex, self.pins.as_ref());
         made.map_err(|source| DatapathError::System { what: "make a netdev promiscuous", source })
@@ -94,7 +96,7 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn xdp_program(&self, ifindex: u32, variant: XdpVariant) -> Result<XdpProgram, DatapathError> {
+    pub fn xdp_program(&self, ifindex: IfIndex, variant: XdpVariant) -> Result<XdpProgram, DatapathError> {
         let program = match variant {
             XdpVariant::Plain => duplicate(&self.xdp_port)?,
             XdpVariant::Bound => self.xdp_port_bound.load_bound(c"xdp_port_bound", ifindex)?,
@@ -117,7 +119,7 @@ impl Datapath {
     /// What the kernel said; `EBUSY` when another XDP program sits there.
     pub fn attach_xdp(
         &self,
-        ifindex: u32,
+        ifindex: IfIndex,
         port_id: u16,
         program: &XdpProgram,
     ) -> Result<NetdevLink, DatapathError> {

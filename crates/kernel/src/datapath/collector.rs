@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use forebay_control::IfIndex;
 use libbpf_rs::{MapCore as _, MapFlags};
 
 use super::Datapath;
@@ -17,12 +18,12 @@ impl CollectorProgram {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn attach(&self, receive_ifindex: u32) -> Result<NetdevLink, DatapathError> {
+    pub fn attach(&self, receive_ifindex: IfIndex) -> Result<NetdevLink, DatapathError> {
         let program = self.load(receive_ifindex)?;
         link::attach_xdp(program.as_fd(), receive_ifindex)
     }
 
-    pub(crate) fn load(&self, receive_ifindex: u32) -> Result<OwnedFd, DatapathError> {
+    pub(crate) fn load(&self, receive_ifindex: IfIndex) -> Result<OwnedFd, DatapathError> {
         self.0.load_bound(c"collector", receive_ifindex)
     }
 }
@@ -43,7 +44,7 @@ impl Datapath {
         self.collectors
             .update(&key, &ends.to_bytes(), MapFlags::ANY)
             .and_then(|()| {
-                self.collector_tx.update(&key, &ends.transmit_ifindex.to_ne_bytes(), MapFlags::ANY)
+                self.collector_tx.update(&key, &ends.transmit_ifindex.0.to_ne_bytes(), MapFlags::ANY)
             })
             .map_err(bpf)
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use forebay_control::IfIndex;
 use libbpf_rs::{MapCore as _, MapFlags};
 
 use super::Datapath;
@@ -14,37 +15,37 @@ impl Datapath {
     ///
     /// # Errors
     /// The map is full, which `max_ports` prevents.
-    pub fn set_port(&self, ifindex: u32, config: PortConfig) -> Result<(), DatapathError> {
+    pub fn set_port(&self, ifindex: IfIndex, config: PortConfig) -> Result<(), DatapathError> {
         self.ports
-            .update(&ifindex.to_ne_bytes(), &config.to_bytes(), MapFlags::ANY)
+            .update(&ifindex.0.to_ne_bytes(), &config.to_bytes(), MapFlags::ANY)
             .map_err(DatapathError::bpf("enter a port into the kernel's table"))?;
         let near = self.near(ifindex);
-        if matches!(near_ifindex(near.load(Relaxed)), here if here == 0 || here == ifindex) {
+        if matches!(near_ifindex(near.load(Relaxed)), here if here.0 == 0 || here == ifindex) {
             near.store(config.near(ifindex), Release);
         }
         Ok(())
     }
 
-    fn near(&self, ifindex: u32) -> &AtomicU64 {
-        self.near_ports.get(ifindex as usize & (self.near_ports.len() - 1))
+    fn near(&self, ifindex: IfIndex) -> &AtomicU64 {
+        self.near_ports.get(ifindex.0 as usize & (self.near_ports.len() - 1))
     }
 
     /// Forgets `ifindex`; what comes in passes to the host's own stack. Nothing happens if it is not known.
-    pub fn clear_port(&self, ifindex: u32) {
+    pub fn clear_port(&self, ifindex: IfIndex) {
         let near = self.near(ifindex);
         if near_ifindex(near.load(Relaxed)) == ifindex {
             near.store(0, Release);
         }
-        let _ = self.ports.delete(&ifindex.to_ne_bytes());
+        let _ = self.ports.delete(&ifindex.0.to_ne_bytes());
     }
 
     /// Forgets the near ports of netdevs that are no ports any more, which an earlier daemon may have left. Their places
     /// would be taken for good.
-    pub fn forget_near_ports_but(&self, is_port: impl Fn(u32) -> bool) {
+    pub fn forget_near_ports_but(&self, is_port: impl Fn(IfIndex) -> bool) {
         for index in 0..self.near_ports.len() {
             let near = self.near_ports.get(index);
             let ifindex = near_ifindex(near.load(Relaxed));
-            if ifindex != 0 && !is_port(ifindex) {
+            if ifindex.0 != 0 && !is_port(ifindex) {
                 near.store(0, Release);
             }
         }
@@ -65,10 +66,10 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said; a netdev whose driver cannot send frames of XDP programs is refused.
-    pub fn set_output(&self, port_id: u16, ifindex: Option<u32>) -> Result<(), DatapathError> {
+    pub fn set_output(&self, port_id: u16, ifindex: Option<IfIndex>) -> Result<(), DatapathError> {
         let key = u32::from(port_id).to_ne_bytes();
         let done = match ifindex {
-            Some(ifindex) => self.outputs.update(&key, &ifindex.to_ne_bytes(), MapFlags::ANY),
+            Some(ifindex) => self.outputs.update(&key, &ifindex.0.to_ne_bytes(), MapFlags::ANY),
             None => match self.outputs.delete(&key) {
                 Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
                 done => done,
@@ -79,7 +80,7 @@ impl Datapath {
 }
 
 /// The interface index in a `struct near_port`.
-fn near_ifindex(near: u64) -> u32 {
+fn near_ifindex(near: u64) -> IfIndex {
     let [a, b, c, d, ..] = near.to_ne_bytes();
-    u32::from_ne_bytes([a, b, c, d])
+    IfIndex(u32::from_ne_bytes([a, b, c, d]))
 }

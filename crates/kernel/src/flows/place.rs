@@ -4,6 +4,8 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence};
 
+use forebay_control::IfIndex;
+
 use super::{FlowAction, FlowKey, FlowNote, FlowTag, FlowVerdict};
 use crate::generations::StationSlot;
 use crate::mapped::Shared;
@@ -60,7 +62,7 @@ impl Flow {
         self.key.iter().zip(key.0).for_each(|(word, value)| word.store(value, Relaxed));
         let (action, port_id, ifindex) = match verdict.action {
             FlowAction::Output { port_id, ifindex, to_peer, .. } => {
-                (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex)
+                (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex.0)
             }
             FlowAction::Drop { port_id } => (DROP, port_id, 0),
             FlowAction::Tell { port_id, .. } => (TELL, port_id, 0),
@@ -88,7 +90,7 @@ impl Flow {
 
     /// What is decided there, and the note.
     pub(super) fn load(&self) -> (FlowVerdict, FlowNote) {
-        let (port_id, ifindex) = (self.says.output.load(Relaxed), self.ifindex.load(Relaxed));
+        let (port_id, ifindex) = (self.says.output.load(Relaxed), IfIndex(self.ifindex.load(Relaxed)));
         let (vid, mark) = (self.says.vid.load(Relaxed), self.says.mark.load(Relaxed));
         let tag = match self.says.tag.load(Relaxed) {
             TAG_REMOVE => FlowTag::Remove,

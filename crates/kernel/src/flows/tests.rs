@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use forebay_control::IfIndex;
 use forebay_flow::{Class, TagKinds};
 
 use super::*;
@@ -14,7 +15,7 @@ fn verdict() -> FlowVerdict {
     FlowVerdict {
         action: FlowAction::Output {
             port_id: 2,
-            ifindex: 9,
+            ifindex: IfIndex(9),
             tag: FlowTag::Set(7),
             to_peer: true,
             mark: 70_000,
@@ -139,7 +140,8 @@ fn classes_have_places_of_their_own_in_a_key() {
 #[test]
 fn an_adopted_table_is_read_as_it_was_written() {
     let mut table = table(100);
-    let output = |tag, to_peer, mark| FlowAction::Output { port_id: 2, ifindex: 9, tag, to_peer, mark };
+    let output =
+        |tag, to_peer, mark| FlowAction::Output { port_id: 2, ifindex: IfIndex(9), tag, to_peer, mark };
     let written = [
         (output(FlowTag::Set(7), true, 70_000), FlowNote { vid: 7, reason: 0 }),
         (output(FlowTag::Keep, false, 0), FlowNote { vid: 4094, reason: 0 }),

@@ -1,5 +1,7 @@
 //! What is decided about packets of a flow.
 
+use forebay_control::IfIndex;
+
 use super::FlowKey;
 use crate::generations::{Generations, StationSlot};
 
@@ -22,7 +24,7 @@ pub enum FlowAction {
         /// Its id.
         port_id: u16,
         /// Its netdev.
-        ifindex: u32,
+        ifindex: IfIndex,
         /// With their tag as it shall be.
         tag: FlowTag,
         /// At once to the other end of its netdev, a veth whose other end is in another network namespace and has the

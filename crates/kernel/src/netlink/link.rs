@@ -5,6 +5,7 @@ mod hardware;
 
 use std::ffi::CStr;
 
+use forebay_control::IfIndex;
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg, IterableLinkAttrs, LinkAttrs, XdpAttrs};
 use netlink_bindings::tc::{self, Tcmsg};
 
@@ -29,7 +30,7 @@ const TC_H_EGRESS: u32 = 0xffff_fff3;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
     /// The kernel's number for it, unique in its network namespace; it changes when the netdev moves.
-    pub ifindex: u32,
+    pub ifindex: IfIndex,
     /// Its name, at most [`NAME_MAX_BYTES`].
     pub name: String,
     /// What made it: `veth`, `tun`, `vlan`, `bridge`, `dummy`, …; nothing for most hardware and for loopback.
@@ -51,11 +52,11 @@ pub struct Link {
     /// The XDP program on it, if there is one.
     pub xdp: Option<XdpAttachment>,
     /// The netdev at its other end (veth) or below it (vlan, macvlan); a number in `peer_netnsid`'s namespace.
-    pub peer_ifindex: Option<u32>,
+    pub peer_ifindex: Option<IfIndex>,
     /// The number, as this namespace counts, of the namespace that `peer_ifindex` is in; `None`: this one.
     pub peer_netnsid: Option<i32>,
     /// The bridge, bond or other netdev that it belongs to.
-    pub master: Option<u32>,
+    pub master: Option<IfIndex>,
     /// Its own flag for all packets is set, as an administrator sets it.
     pub is_promiscuous: bool,
     /// How many parties want all packets, not only those addressed to it.
@@ -109,21 +110,21 @@ pub fn by_name(name: &str) -> Result<Link, NetlinkError> {
 }
 
 /// The netdev of this number.
-pub fn by_index(ifindex: u32) -> Result<Link, NetlinkError> {
+pub fn by_index(ifindex: IfIndex) -> Result<Link, NetlinkError> {
     let mut request = rt_link::Request::new().op_getlink_do(&header_of(ifindex));
     request.encode().push_ext_mask(EXT_MASK_SKIP_STATS);
     get(&request, &ifindex.to_string())
 }
 
 /// The netdev of this number in another network namespace, by that one's number in this one.
-pub fn in_netns(netnsid: i32, ifindex: u32) -> Result<Link, NetlinkError> {
+pub fn in_netns(netnsid: i32, ifindex: IfIndex) -> Result<Link, NetlinkError> {
     let mut request = rt_link::Request::new().op_getlink_do(&header_of(ifindex));
     request.encode().push_ext_mask(EXT_MASK_SKIP_STATS).push_target_netnsid(netnsid);
     get(&request, &ifindex.to_string())
 }
 
 /// Whether tc's classifiers look at what leaves by the netdev.
-pub fn has_egress_classifiers(ifindex: u32) -> Result<bool, NetlinkError> {
+pub fn has_egress_classifiers(ifindex: IfIndex) -> Result<bool, NetlinkError> {
     let header = Tcmsg { ifindex: header_of(ifindex).ifi_index, parent: TC_H_EGRESS, ..Tcmsg::default() };
     let mut found = false;
     socket::exchange(&tc::Request::new().op_gettfilter_dump(&header), |_| found = true)
@@ -150,15 +151,16 @@ pub(super) fn check_name(name: &str) -> Result<(), NetlinkError> {
 }
 
 /// The fixed header of a message about this netdev. The kernel's number is signed; one past it names no netdev.
-fn header_of(ifindex: u32) -> Ifinfomsg {
-    Ifinfomsg { ifi_index: i32::try_from(ifindex).unwrap_or(i32::MAX), ..Ifinfomsg::new() }
+fn header_of(ifindex: IfIndex) -> Ifinfomsg {
+    Ifinfomsg { ifi_index: i32::try_from(ifindex.0).unwrap_or(i32::MAX), ..Ifinfomsg::new() }
 }
 
 impl Link {
     /// Reads a description. An attribute that can't be read is left at its default: a newer kernel may say more.
     pub(super) fn decode(header: &Ifinfomsg, attributes: IterableLinkAttrs<'_>) -> Link {
         let hardware = HardwareType(header.ifi_type);
-        let mut link = Link { ifindex: header.ifi_index.unsigned_abs(), hardware, ..Link::default() };
+        let ifindex = IfIndex(header.ifi_index.unsigned_abs());
+        let mut link = Link { ifindex, hardware, ..Link::default() };
         link.take_flags(header.ifi_flags);
         for attribute in attributes.filter_map(Result::ok) {
             link.take(attribute);
@@ -185,9 +187,9 @@ impl Link {
             LinkAttrs::Address(address) => self.mac = address.try_into().ok(),
             LinkAttrs::Carrier(carrier) => self.carrier = carrier != 0,
             LinkAttrs::Linkinfo(info) => self.kind = info.get_kind().ok().map(text),
-            LinkAttrs::Link(ifindex) => self.peer_ifindex = (ifindex != 0).then_some(ifindex),
+            LinkAttrs::Link(ifindex) => self.peer_ifindex = (ifindex != 0).then_some(IfIndex(ifindex)),
             LinkAttrs::LinkNetnsid(id) => self.peer_netnsid = Some(id),
-            LinkAttrs::Master(ifindex) => self.master = (ifindex != 0).then_some(ifindex),
+            LinkAttrs::Master(ifindex) => self.master = (ifindex != 0).then_some(IfIndex(ifindex)),
             LinkAttrs::Promiscuity(parties) => self.promiscuity = parties,
             LinkAttrs::NumRxQueues(queues) => self.num_rx_queues = queues,
             LinkAttrs::NumTxQueues(queues) => self.num_tx_queues = queues,

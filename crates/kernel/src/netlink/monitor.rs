@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use forebay_control::IfIndex;
 use netlink_bindings::rt_link::{IterableLinkAttrs, LinkAttrs, OpGetlinkDo};
 use netlink_bindings::tc::OpGetqdiscDo;
 use netlink_sys::{Socket, SocketAddr};
@@ -25,7 +26,7 @@ pub enum LinkEvent {
     /// It is no longer there.
     Del {
         /// The number it had; the kernel may give it to another.
-        ifindex: u32,
+        ifindex: IfIndex,
         /// The name it had.
         name: String,
         /// It lives on in another namespace.
@@ -34,7 +35,7 @@ pub enum LinkEvent {
     /// What has a say about packets that leave by it has changed: its queueing discipline, or there are classifiers.
     Queueing {
         /// Its number.
-        ifindex: u32,
+        ifindex: IfIndex,
     },
     /// Events were lost: the caller has to list all netdevs and compare.
     Overrun,
@@ -108,7 +109,8 @@ impl AsFd for LinkMonitor {
 fn decode(message: &Message<'_>) -> Option<LinkEvent> {
     if is_about_queueing(message.kind) {
         let (header, _) = OpGetqdiscDo::decode_request(message.payload);
-        return u32::try_from(header.ifindex).ok().map(|ifindex| LinkEvent::Queueing { ifindex });
+        let ifindex = u32::try_from(header.ifindex).map(IfIndex);
+        return ifindex.ok().map(|ifindex| LinkEvent::Queueing { ifindex });
     }
     let (header, attributes) = OpGetlinkDo::decode_request(message.payload);
     // A bridge tells of its ports on the same group: "deleted" then means "left the bridge".
@@ -117,7 +119,7 @@ fn decode(message: &Message<'_>) -> Option<LinkEvent> {
     }
     match message.kind {
         libc::RTM_NEWLINK => Some(LinkEvent::New(Box::new(Link::decode(&header, attributes)))),
-        libc::RTM_DELLINK => Some(decode_deletion(header.ifi_index.unsigned_abs(), attributes)),
+        libc::RTM_DELLINK => Some(decode_deletion(IfIndex(header.ifi_index.unsigned_abs()), attributes)),
         _ => None,
     }
 }
@@ -128,7 +130,7 @@ fn is_about_queueing(kind: u16) -> bool {
     matches!(kind, RTM_NEWQDISC | RTM_DELQDISC | RTM_NEWTFILTER | RTM_DELTFILTER)
 }
 
-fn decode_deletion(ifindex: u32, attributes: IterableLinkAttrs<'_>) -> LinkEvent {
+fn decode_deletion(ifindex: IfIndex, attributes: IterableLinkAttrs<'_>) -> LinkEvent {
     let (mut name, mut moved) = (String::new(), false);
     for attribute in attributes.filter_map(Result::ok) {
         match attribute {

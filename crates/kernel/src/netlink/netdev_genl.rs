@@ -1,6 +1,7 @@
 //! What a netdev's driver can do with XDP, as the driver itself declares, and its queues (netlink family `netdev`, 6.3
 //! and later).
 
+use forebay_control::IfIndex;
 use netlink_bindings::netdev::{self, Dev, XdpAct, XdpRxMetadata};
 
 use super::error::NetlinkError;
@@ -54,9 +55,9 @@ pub struct TxMetadata {
 }
 
 /// What the driver of this netdev declares.
-pub fn xdp_features(ifindex: u32) -> Result<XdpFeatures, NetlinkError> {
+pub fn xdp_features(ifindex: IfIndex) -> Result<XdpFeatures, NetlinkError> {
     let mut request = netdev::Request::new().op_dev_get_do();
-    drop(request.encode().push_ifindex(ifindex));
+    drop(request.encode().push_ifindex(ifindex.0));
     let mut features = None;
     socket::exchange(&request, |attributes| {
         let declared = features.get_or_insert_default();
@@ -67,9 +68,9 @@ pub fn xdp_features(ifindex: u32) -> Result<XdpFeatures, NetlinkError> {
 }
 
 /// Receive queues that are in use on this netdev (6.8 and later).
-pub fn rx_queues(ifindex: u32) -> Result<u32, NetlinkError> {
+pub fn rx_queues(ifindex: IfIndex) -> Result<u32, NetlinkError> {
     let mut request = netdev::Request::new().op_queue_get_dump();
-    drop(request.encode().push_ifindex(ifindex));
+    drop(request.encode().push_ifindex(ifindex.0));
     let is_rx = |queue: netdev::IterableQueue<'_>| {
         queue.get_type().is_ok_and(|kind| kind == netdev::QueueType::Rx as u32).then_some(())
     };

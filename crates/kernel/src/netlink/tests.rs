@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use forebay_control::IfIndex;
 use netlink_bindings::rt_link::{self, Ifinfomsg};
 
 use super::link::{self, create_veth};
@@ -61,11 +62,11 @@ fn events_until(monitor: &mut LinkMonitor, want: impl Fn(&LinkEvent) -> bool) ->
     panic!("the awaited event never came; seen: {seen:#?}");
 }
 
-fn is_new(event: &LinkEvent, ifindex: u32, is_as_wanted: impl Fn(&Link) -> bool) -> bool {
+fn is_new(event: &LinkEvent, ifindex: IfIndex, is_as_wanted: impl Fn(&Link) -> bool) -> bool {
     matches!(event, LinkEvent::New(link) if link.ifindex == ifindex && is_as_wanted(link))
 }
 
-fn is_gone(event: &LinkEvent, gone: u32, was_moved: bool) -> bool {
+fn is_gone(event: &LinkEvent, gone: IfIndex, was_moved: bool) -> bool {
     matches!(event, LinkEvent::Del { ifindex, moved, .. } if *ifindex == gone && *moved == was_moved)
 }
 
@@ -167,7 +168,7 @@ fn a_bridge_port_that_leaves_its_bridge_is_not_taken_for_deleted() {
         set_master(&a, bridge.ifindex);
         assert_eq!(link::by_index(a.ifindex).unwrap().master, Some(bridge.ifindex));
         let mut monitor = LinkMonitor::open().unwrap();
-        set_master(&a, 0);
+        set_master(&a, IfIndex(0));
         link::rename(a.ifindex, "fb-last").unwrap();
         let seen =
             events_until(&mut monitor, |event| is_new(event, a.ifindex, |link| link.name == "fb-last"));
@@ -182,10 +183,10 @@ fn add_bridge(name: &str) -> Link {
     link::by_name(name).unwrap()
 }
 
-fn set_master(port: &Link, master: u32) {
-    let header = Ifinfomsg { ifi_index: port.ifindex as i32, ..Ifinfomsg::new() };
+fn set_master(port: &Link, master: IfIndex) {
+    let header = Ifinfomsg { ifi_index: port.ifindex.0 as i32, ..Ifinfomsg::new() };
     let mut request = rt_link::Request::new().op_setlink_do(&header);
-    drop(request.encode().push_master(master));
+    drop(request.encode().push_master(master.0));
     socket::command(&request).unwrap();
 }
 
@@ -212,7 +213,7 @@ fn a_veth_tells_programs_hash_and_vlan_tag() {
         assert!(features.basic && features.redirect && features.rx_sg, "{features:?}");
         assert!(features.rx_metadata.hash && features.rx_metadata.vlan_tag, "{features:?}");
         assert!(!features.xsk_zerocopy && !features.hw_offload, "{features:?}");
-        assert!(matches!(xdp_features(0x7fff_fff0), Err(NetlinkError::NoSuchNetdev { .. })));
+        assert!(matches!(xdp_features(IfIndex(0x7fff_fff0)), Err(NetlinkError::NoSuchNetdev { .. })));
     });
 }
 
@@ -267,7 +268,7 @@ fn a_refused_change_says_which_netdev_and_why() {
         assert!(link::by_name("fb-c").is_err(), "half a pair was left");
         let small = link::set_mtu(a.ifindex, 67).unwrap_err();
         assert!(matches!(&small, NetlinkError::Refused { hint, .. } if hint.contains("mtu")), "{small}");
-        assert!(matches!(link::set_up(0x7fff_fff0, true), Err(NetlinkError::NoSuchNetdev { .. })));
+        assert!(matches!(link::set_up(IfIndex(0x7fff_fff0), true), Err(NetlinkError::NoSuchNetdev { .. })));
     });
 }
 
@@ -311,7 +312,7 @@ fn a_veth_whose_other_end_takes_frames_is_heard_of() {
 }
 
 /// Events about the queueing of this netdev, as far as they are there.
-fn hears_of_queueing(monitor: &mut LinkMonitor, ifindex: u32) -> bool {
+fn hears_of_queueing(monitor: &mut LinkMonitor, ifindex: IfIndex) -> bool {
     std::iter::from_fn(|| monitor.next_event().unwrap()).any(|event| event == LinkEvent::Queueing { ifindex })
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use forebay_control::IfIndex;
 use netlink_bindings::netdev::Dev;
 use netlink_bindings::nlctrl;
 use netlink_sys::{Socket, SocketAddr};
@@ -47,7 +48,7 @@ impl XdpMonitor {
 
     /// Whose features may have changed; `None`: more than there was room to tell of. Never blocks; wait on the
     /// descriptor.
-    pub fn changed(&mut self) -> Option<BTreeSet<u32>> {
+    pub fn changed(&mut self) -> Option<BTreeSet<IfIndex>> {
         let mut changed = BTreeSet::new();
         loop {
             match socket::receive(&self.socket, &mut self.buffer) {
@@ -67,8 +68,8 @@ impl AsFd for XdpMonitor {
     }
 }
 
-fn ifindex(message: socket::Message<'_>) -> Option<u32> {
-    Dev::new(message.payload.get(GENERIC_HEADER_BYTES..)?).get_ifindex().ok()
+fn ifindex(message: socket::Message<'_>) -> Option<IfIndex> {
+    Dev::new(message.payload.get(GENERIC_HEADER_BYTES..)?).get_ifindex().ok().map(IfIndex)
 }
 
 fn group() -> Result<u32, ExchangeError> {

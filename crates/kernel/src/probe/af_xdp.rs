@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use forebay_control::IfIndex;
+
 /// `XDP_MAX_TX_SKB_BUDGET` of include/uapi/linux/if_xdp.h, 6.18; libc does not have it.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// A small memory for a few packets: what is tried does not depend on its size.
@@ -22,7 +24,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 }
 
 /// Binds a socket to queue 0 of a netdev so that packets may span several chunks.
-pub(super) fn bind_multi_buffer(ifindex: u32) -> io::Result<()> {
+pub(super) fn bind_multi_buffer(ifindex: IfIndex) -> io::Result<()> {
     let socket = open()?;
     let memory = Memory::new()?;
     register(&socket, &memory, 0)?;
@@ -32,7 +34,7 @@ pub(super) fn bind_multi_buffer(ifindex: u32) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
         sxdp_flags: libc::XDP_COPY | libc::XDP_USE_SG,
-        sxdp_ifindex: ifindex,
+        sxdp_ifindex: ifindex.0,
         sxdp_queue_id: 0,
         sxdp_shared_umem_fd: 0,
     };

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use forebay_control::IfIndex;
 use forebay_control::doctor::{Check, Severity};
 
 use super::finding::Feature;
@@ -9,7 +10,7 @@ use super::{af_xdp, programs};
 use crate::netlink::{NetlinkError, PrivateNetns, link, netdev_genl};
 
 /// The netdev that every namespace has.
-const LOOPBACK_IFINDEX: u32 = 1;
+const LOOPBACK_IFINDEX: IfIndex = IfIndex(1);
 
 const VETH: Feature = Feature {
     name: "veth netdevs",
@@ -97,7 +98,7 @@ const TX_BUDGET: Feature = Feature {
 };
 
 /// Uses a feature on the netdev of this number, once.
-type Attempt = fn(u32) -> io::Result<()>;
+type Attempt = fn(IfIndex) -> io::Result<()>;
 
 /// Features that show on a netdev, each with what tries it there.
 const ON_A_NETDEV: [(Feature, Attempt); 5] = [

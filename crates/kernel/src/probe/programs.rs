@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use forebay_control::IfIndex;
 use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_sys as sys;
 
@@ -22,26 +23,26 @@ const XDP_PASS: i32 = 2;
 const TCX_PROGRAMS_MAX: usize = 64;
 
 /// Attaches a program that lets everything pass to the tcx ingress of a netdev, and detaches it.
-pub(super) fn attach_tcx(ifindex: u32) -> io::Result<()> {
+pub(super) fn attach_tcx(ifindex: IfIndex) -> io::Result<()> {
     let mut options = sys::bpf_prog_load_opts { expected_attach_type: BPF_TCX_INGRESS, ..load_options() };
     let program = load(sys::BPF_PROG_TYPE_SCHED_CLS, &verdict(TCX_NEXT), &mut options)?;
     attach(&program, ifindex, BPF_TCX_INGRESS).map(drop)
 }
 
 /// Attaches a program until the returned descriptor is closed.
-fn attach(program: &OwnedFd, ifindex: u32, place: sys::bpf_attach_type) -> io::Result<OwnedFd> {
+fn attach(program: &OwnedFd, ifindex: IfIndex, place: sys::bpf_attach_type) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is open for the call; no options are passed.
-    own(unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, place, std::ptr::null()) })
+    own(unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex.0 as i32, place, std::ptr::null()) })
 }
 
 /// Loads an XDP program that is bound to a netdev.
-pub(super) fn load_bound(ifindex: u32) -> io::Result<()> {
+pub(super) fn load_bound(ifindex: IfIndex) -> io::Result<()> {
     load_bound_program(&verdict(XDP_PASS), ifindex)
 }
 
 /// Loads an XDP program, bound to a netdev, that asks this kernel function for a fact about the packet.
 /// ENOENT: the kernel has no such function.
-pub(super) fn load_metadata_call(function: &str, ifindex: u32) -> io::Result<()> {
+pub(super) fn load_metadata_call(function: &str, ifindex: IfIndex) -> io::Result<()> {
     let types = Btf::from_vmlinux().map_err(|error| io::Error::other(error.to_string()))?;
     let function =
         types.type_by_name::<Func<'_>>(function).ok_or(io::Error::from_raw_os_error(libc::ENOENT))?;
@@ -82,16 +83,16 @@ pub(super) fn run_on_request() -> io::Result<()> {
 }
 
 /// Ids of the programs on a netdev's tcx ingress, in the order in which they run.
-pub(super) fn tcx_programs(ifindex: u32) -> io::Result<Vec<u32>> {
+pub(super) fn tcx_programs(ifindex: IfIndex) -> io::Result<Vec<u32>> {
     programs_at(ifindex, BPF_TCX_INGRESS)
 }
 
 /// Whether there are programs on a netdev's tcx egress.
-pub(crate) fn has_tcx_egress(ifindex: u32) -> io::Result<bool> {
+pub(crate) fn has_tcx_egress(ifindex: IfIndex) -> io::Result<bool> {
     programs_at(ifindex, BPF_TCX_EGRESS).map(|ids| !ids.is_empty())
 }
 
-fn programs_at(ifindex: u32, place: sys::bpf_attach_type) -> io::Result<Vec<u32>> {
+fn programs_at(ifindex: IfIndex, place: sys::bpf_attach_type) -> io::Result<Vec<u32>> {
     let mut ids = [0_u32; TCX_PROGRAMS_MAX];
     let mut query = sys::bpf_prog_query_opts {
         sz: size_of::<sys::bpf_prog_query_opts>() as u64,
@@ -100,7 +101,7 @@ fn programs_at(ifindex: u32, place: sys::bpf_attach_type) -> io::Result<Vec<u32>
         ..Default::default()
     };
     // SAFETY: `prog_ids` has room for as many ids as `count` says, and lives until the call returns.
-    let failed = unsafe { sys::bpf_prog_query_opts(ifindex as i32, place, &raw mut query) };
+    let failed = unsafe { sys::bpf_prog_query_opts(ifindex.0 as i32, place, &raw mut query) };
     match -failed {
         0 => {}
         // Nothing was ever attached there.
@@ -138,11 +139,11 @@ fn instruction(code: u8, to: u8, from: u8, off: i16, imm: i32) -> sys::bpf_insn 
     instruction
 }
 
-fn load_bound_program(body: &[sys::bpf_insn], ifindex: u32) -> io::Result<()> {
+fn load_bound_program(body: &[sys::bpf_insn], ifindex: IfIndex) -> io::Result<()> {
     let mut options = sys::bpf_prog_load_opts {
         expected_attach_type: BPF_XDP,
         prog_flags: BPF_F_XDP_DEV_BOUND_ONLY,
-        prog_ifindex: ifindex,
+        prog_ifindex: ifindex.0,
         ..load_options()
     };
     load(sys::BPF_PROG_TYPE_XDP, body, &mut options).map(drop)
@@ -179,7 +180,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Programs as others might have attached them: one XDP, one tcx. Closing the descriptors detaches them.
-    pub(in crate::probe) fn attach_foreign(ifindex: u32) -> [OwnedFd; 2] {
+    pub(in crate::probe) fn attach_foreign(ifindex: IfIndex) -> [OwnedFd; 2] {
         let places = [
             (sys::BPF_PROG_TYPE_XDP, BPF_XDP, XDP_PASS),
             (sys::BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, TCX_NEXT),

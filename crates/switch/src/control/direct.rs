@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use forebay_control::eswitch::SpoolMode;
-use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_kernel::Bank;
 use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_policy::Lane;
@@ -94,7 +94,7 @@ fn own_stock(depth: u32, queues: u32, pool: &Stock) -> Result<Stock, ApiError> {
 
 /// Binds the netdev's receive queues.
 fn bind(
-    ifindex: u32,
+    ifindex: IfIndex,
     depth: u32,
     queues: u32,
     stock: &Stock,
@@ -102,8 +102,13 @@ fn bind(
 ) -> Result<Vec<Bound>, XskError> {
     let mut bound: Vec<Bound> = Vec::new();
     for queue in 0..queues {
-        let options =
-            QueueOptions { ifindex, queue, fill_entries: depth, rx_entries: depth, tx_entries: None };
+        let options = QueueOptions {
+            ifindex: ifindex.0,
+            queue,
+            fill_entries: depth,
+            rx_entries: depth,
+            tx_entries: None,
+        };
         let shares = bound.first().map(|bound| &bound.queue).or(first.as_deref());
         let opened = match shares {
             None => Queue::bind_first(Arc::clone(&stock.arena), options),

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use forebay_control::PortId;
 use forebay_control::eswitch::Offload;
 use forebay_control::flow::{FlowTable, FlowsRefused};
+use forebay_control::{IfIndex, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::netlink::netdev_genl::{self, XdpFeatures};
 use forebay_kernel::reachable_peer;
@@ -114,7 +114,7 @@ impl Control {
     }
 
     /// The port's netdev, if that takes frames of XDP programs; says whether that has changed.
-    pub(super) fn output_is(&mut self, id: PortId, takes: Option<u32>) -> bool {
+    pub(super) fn output_is(&mut self, id: PortId, takes: Option<IfIndex>) -> bool {
         if takes == self.ports[&id].takes_frames {
             return false;
         }
@@ -156,7 +156,7 @@ impl Change<'_> {
 
     /// Netdevs may take frames of XDP programs that did not, or no more; `None`: any of them. Says whether anything has
     /// changed.
-    pub(super) fn follow_outputs(&mut self, changed: Option<BTreeSet<u32>>) -> bool {
+    pub(super) fn follow_outputs(&mut self, changed: Option<BTreeSet<IfIndex>>) -> bool {
         let Some(changed) = changed else {
             let all: Vec<PortId> = self.ports.keys().copied().collect();
             self.look_later(all);

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use forebay_control::PortId;
+use forebay_control::{IfIndex, PortId};
 use forebay_kernel::netlink::{Link, LinkEvent, NetlinkError, link};
 use forebay_policy::{Backoff, Debounce, Nanos};
 
@@ -81,12 +81,12 @@ impl Change<'_> {
         self.look_if_due(id, then.ifindex)
     }
 
-    fn queueing_changed(&mut self, ifindex: u32) -> bool {
+    fn queueing_changed(&mut self, ifindex: IfIndex) -> bool {
         let Some(id) = self.ports.on(ifindex) else { return false };
         self.look_if_due(id, ifindex)
     }
 
-    fn look_if_due(&mut self, id: PortId, ifindex: u32) -> bool {
+    fn look_if_due(&mut self, id: PortId, ifindex: IfIndex) -> bool {
         if !self.may_look(id) {
             return false;
         }
@@ -164,8 +164,9 @@ impl Change<'_> {
             }
         };
         self.put_off.again.succeed();
-        let there: HashMap<u32, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
-        let gone: Vec<u32> = self.ports.ifindexes().filter(|ifindex| !there.contains_key(ifindex)).collect();
+        let there: HashMap<IfIndex, Link> = all.into_iter().map(|netdev| (netdev.ifindex, netdev)).collect();
+        let gone: Vec<IfIndex> =
+            self.ports.ifindexes().filter(|ifindex| !there.contains_key(ifindex)).collect();
         for ifindex in gone {
             self.netdev_went(ifindex, "", false);
         }

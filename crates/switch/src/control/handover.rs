@@ -20,7 +20,7 @@ use forebay_control::rxq::RxqSet;
 use forebay_control::saved::file::Told;
 use forebay_control::saved::fit::{Fitted, FittedPort};
 use forebay_control::saved::{Asked, SavedPort, SavedState, Seen};
-use forebay_control::{PortCounters, PortId};
+use forebay_control::{IfIndex, PortCounters, PortId};
 use forebay_kernel::{LeftStations, Pins};
 
 use super::port::{Counted, Port};
@@ -146,7 +146,7 @@ impl Change<'_> {
         self.without_lock(|| ticket.wait());
     }
 
-    fn adopt(&mut self, saved: Fitted, links: &[(u16, u32)], stations: &LeftStations) {
+    fn adopt(&mut self, saved: Fitted, links: &[(u16, IfIndex)], stations: &LeftStations) {
         let (now, now_s) = (self.now(), self.shared.now_s());
         self.flow_book().adopt(now);
         self.ports.set_next_id(saved.next_port);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forebay_control::hints::{HintsLayout, HintsPort, HintsProgram, HintsSet, HintsShow, HintsState};
 use forebay_control::port::AttachKind;
 use forebay_control::stats::{LatencyShow, PortLatency};
-use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_hints::{Layout, LayoutId};
 use forebay_kernel::netlink::NetlinkError;
 use forebay_kernel::netlink::netdev_genl::{self, RxMetadata};
@@ -81,11 +81,11 @@ impl LayoutBook {
 }
 
 /// What drivers of netdevs know of packets.
-pub(crate) struct Drivers(HashMap<u32, RxMetadata>);
+pub(crate) struct Drivers(HashMap<IfIndex, RxMetadata>);
 
 impl Drivers {
     /// Asks the kernel, so the control lock must be free.
-    pub(crate) fn of(ifindexes: &[u32]) -> Self {
+    pub(crate) fn of(ifindexes: &[IfIndex]) -> Self {
         Self(ifindexes.iter().filter_map(|ifindex| Some((*ifindex, driver_hints(*ifindex).ok()?))).collect())
     }
 }
@@ -287,7 +287,7 @@ pub(super) fn tell_collector(
 /// The XDP program for a port with such hints on this netdev.
 pub(super) fn xdp_program(
     datapath: &Datapath,
-    ifindex: u32,
+    ifindex: IfIndex,
     hints: &Hints,
 ) -> Result<Arc<XdpProgram>, ApiError> {
     if let Hints::Program(program) = hints {
@@ -306,12 +306,12 @@ pub(super) fn xdp_program(
     datapath.xdp_program(ifindex, variant).map(Arc::new).map_err(|error| refused(&error))
 }
 
-fn driver_hints(ifindex: u32) -> Result<RxMetadata, NetlinkError> {
+fn driver_hints(ifindex: IfIndex) -> Result<RxMetadata, NetlinkError> {
     netdev_genl::xdp_features(ifindex).map(|features| features.rx_metadata)
 }
 
 /// Whether the netdev's driver leaves room for something below packets: those do that tell hints.
-pub(super) fn leaves_room_below(ifindex: u32) -> bool {
+pub(super) fn leaves_room_below(ifindex: IfIndex) -> bool {
     driver_hints(ifindex).is_ok_and(|driver| driver != RxMetadata::default())
 }
 

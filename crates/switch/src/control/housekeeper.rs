@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forebay_control::IfIndex;
 use forebay_kernel::netlink::{LinkEvent, LinkMonitor, XdpMonitor};
 use forebay_policy::{Debounce, Nanos, TokenBucket, Watch};
 use forebay_xsk::FrameSender;
@@ -113,7 +114,7 @@ fn run(
         pause = pause.min(control.loops.pause(now()));
         drop(control);
         // A port whose netdev goes this moment needs none.
-        probes.iter().for_each(|(ifindex, frame)| _ = sender.send(*ifindex, frame));
+        probes.iter().for_each(|(ifindex, frame)| _ = sender.send(ifindex.0, frame));
     }
 }
 
@@ -147,7 +148,7 @@ impl Change<'_> {
     fn keep_up(
         &mut self,
         events: Vec<LinkEvent>,
-        outputs: Option<Option<BTreeSet<u32>>>,
+        outputs: Option<Option<BTreeSet<IfIndex>>>,
         looks_again: bool,
         now: Nanos,
     ) -> bool {

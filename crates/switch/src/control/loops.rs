@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use forebay_control::PortId;
 use forebay_control::config::LoopConfig;
 use forebay_control::port::PortState;
 use forebay_control::vlan::VlanMode;
+use forebay_control::{IfIndex, PortId};
 use forebay_kernel::{LoopProbes, PROBE_BYTES, SeenProbe};
 use forebay_policy::{Heard, Nanos};
 use forebay_wire::Tag;
@@ -35,7 +35,7 @@ const TOGETHER: u64 = 10;
 const MOVES: u64 = 2;
 
 /// A probe, and the netdev that it is to leave by.
-pub(super) type OutgoingProbe = (u32, [u8; PROBE_BYTES]);
+pub(super) type OutgoingProbe = (IfIndex, [u8; PROBE_BYTES]);
 
 /// What the switch knows of loops besides its ports.
 pub(super) struct Loops {

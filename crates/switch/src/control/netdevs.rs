@@ -1,7 +1,7 @@
 //! Netdevs come and go under their ports: down, renamed, moved, deleted, back again.
 
 use forebay_control::port::PortState;
-use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::{NetdevLink, Promiscuous};
 
@@ -69,7 +69,7 @@ impl Change<'_> {
     }
 
     /// A netdev is no longer there: deleted, or in another namespace.
-    pub(super) fn netdev_went(&mut self, ifindex: u32, name: &str, moved: bool) -> bool {
+    pub(super) fn netdev_went(&mut self, ifindex: IfIndex, name: &str, moved: bool) -> bool {
         let loss = if moved { Loss::Moved } else { Loss::Deleted };
         let Some(id) = self.ports.on(ifindex) else {
             if let Some(id) = self.port_waiting_for(name) {

@@ -43,15 +43,9 @@ impl Control {
         self.page_pool(id, ends.map(|ends| ends.transmit_ifindex), worker, ring.account.used())
     }
 
-    fn page_pool(&self, id: u32, ifindex: Option<u32>, napi_id: u32, inflight: u64) -> PagePool {
+    fn page_pool(&self, id: u32, ifindex: Option<IfIndex>, napi_id: u32, inflight: u64) -> PagePool {
         let frame_bytes = u64::from(self.frame_bytes());
-        PagePool {
-            id,
-            ifindex: ifindex.map(IfIndex),
-            napi_id,
-            inflight,
-            inflight_mem: inflight * frame_bytes,
-        }
+        PagePool { id, ifindex, napi_id, inflight, inflight_mem: inflight * frame_bytes }
     }
 
     fn page_pool_ids(&self) -> PagePoolIds {

@@ -28,7 +28,7 @@ pub(super) struct Attachment {
     pub(super) link: NetdevLink,
     /// Held for its drop, after which the netdev receives only what is addressed to it.
     pub(super) promiscuous: Option<Promiscuous>,
-    pub(super) ifindex: u32,
+    pub(super) ifindex: IfIndex,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
 }
@@ -101,7 +101,7 @@ pub(super) struct Port {
     /// What was counted before this process took the port over.
     pub(super) base: PortCounters,
     /// Its netdev, if that takes frames of XDP programs.
-    pub(super) takes_frames: Option<u32>,
+    pub(super) takes_frames: Option<IfIndex>,
     /// The station at its netdev's other end, if packets can be put there at once.
     pub(super) peer: Option<u64>,
 }
@@ -113,7 +113,7 @@ impl Port {
         let usable = matches!(self.state, PortState::Up | PortState::NetdevRenamed);
         PortEntry {
             id: self.id,
-            output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(IfIndex(netdev.ifindex))),
+            output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(netdev.ifindex)),
             mode: self.spec.vlan.clone(),
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,
@@ -187,7 +187,7 @@ impl Port {
             id: self.id,
             name: self.spec.port_name().to_owned(),
             netdev: netdev.map_or_else(|| self.spec.netdev.clone(), |netdev| netdev.name.clone()),
-            ifindex: netdev.map(|netdev| IfIndex(netdev.ifindex)),
+            ifindex: netdev.map(|netdev| netdev.ifindex),
             attach: self.kind,
             requested: self.spec.attach,
             state: self.state,

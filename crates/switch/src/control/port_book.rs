@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Deref;
 
-use forebay_control::PortId;
+use forebay_control::{IfIndex, PortId};
 use forebay_policy::Placement;
 
 use super::port::Port;
@@ -26,7 +26,7 @@ pub(super) struct PortBook {
     /// Names that are taken, also of ports that are being made.
     by_name: HashMap<String, PortId>,
     /// Netdevs that are ports, or about to be.
-    by_ifindex: HashMap<u32, PortId>,
+    by_ifindex: HashMap<IfIndex, PortId>,
     /// Ids are handed out in a circle, so that a packet still under way with an old id meets no new port.
     next_id: u32,
     max_ports: u32,
@@ -81,7 +81,7 @@ impl PortBook {
     }
 
     /// Takes id, name and netdev for a port that is to be made; the worker that is to serve it.
-    pub(super) fn reserve(&mut self, id: PortId, name: &str, ifindex: Option<u32>) -> usize {
+    pub(super) fn reserve(&mut self, id: PortId, name: &str, ifindex: Option<IfIndex>) -> usize {
         self.taken.insert(id);
         self.by_name.insert(name.to_owned(), id);
         self.by_ifindex.extend(ifindex.map(|ifindex| (ifindex, id)));
@@ -111,22 +111,22 @@ impl PortBook {
     }
 
     /// The port on this netdev.
-    pub(super) fn on(&self, ifindex: u32) -> Option<PortId> {
+    pub(super) fn on(&self, ifindex: IfIndex) -> Option<PortId> {
         self.by_ifindex.get(&ifindex).copied()
     }
 
     /// Indexes of all netdevs that are ports.
-    pub(super) fn ifindexes(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn ifindexes(&self) -> impl Iterator<Item = IfIndex> {
         self.by_ifindex.keys().copied()
     }
 
     /// The netdev is this port's.
-    pub(super) fn takes_netdev(&mut self, id: PortId, ifindex: u32) {
+    pub(super) fn takes_netdev(&mut self, id: PortId, ifindex: IfIndex) {
         self.by_ifindex.insert(ifindex, id);
     }
 
     /// The netdev is no port's any more.
-    pub(super) fn loses_netdev(&mut self, ifindex: u32) {
+    pub(super) fn loses_netdev(&mut self, ifindex: IfIndex) {
         self.by_ifindex.remove(&ifindex);
     }
 
@@ -243,12 +243,12 @@ mod tests {
     #[test]
     fn what_was_reserved_and_not_made_is_free_again() {
         let mut book = PortBook::new(3, 2);
-        let id = book.free_id().expect("no port is there");
-        let worker = book.reserve(id, "a", Some(7));
-        assert_eq!((worker, book.is_taken("a"), book.on(7)), (0, true, Some(id)));
+        let (id, netdev) = (book.free_id().expect("no port is there"), IfIndex(7));
+        let worker = book.reserve(id, "a", Some(netdev));
+        assert_eq!((worker, book.is_taken("a"), book.on(netdev)), (0, true, Some(id)));
         assert_eq!(book.named("a"), None, "requests must not find a port that is not there yet");
         book.cancel(id, worker);
-        assert_eq!((book.is_taken("a"), book.on(7), book.taken.len()), (false, None, 0));
+        assert_eq!((book.is_taken("a"), book.on(netdev), book.taken.len()), (false, None, 0));
         assert_eq!(book.reserve(PortId(2), "b", None), 0, "the worker has no port");
     }
 

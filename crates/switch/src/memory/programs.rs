@@ -29,7 +29,7 @@ impl MemorySwitch {
             FlowAction::Drop { .. } => self.book.table().carry(number, fresh),
             FlowAction::Output { ifindex, tag, .. } => {
                 self.book.table().carry(number, fresh);
-                let output = PortId((ifindex - FIRST_IFINDEX) as u16);
+                let output = PortId((ifindex.0 - FIRST_IFINDEX) as u16);
                 // A netdev that is gone takes nothing.
                 if let Some(port) = self.ports.get_mut(&output) {
                     port.carried.push_back(retagged(bytes, tag));

@@ -231,7 +231,7 @@ fn repeatable(
     made: &Made<'_>,
 ) -> Result<(FlowAction, u64, u16), Unrepeatable> {
     let forward =
-        |id| topology.port(id).and_then(|output: &PortEntry| Some((output, output.output?.ifindex().0)));
+        |id| topology.port(id).and_then(|output: &PortEntry| Some((output, output.output?.ifindex())));
     let (output, found) = match made.verdict {
         Verdict::Forward(id) => (Some(id), forward(id)),
         Verdict::Flood | Verdict::Drop(_) | Verdict::Refused(..) => (None, None),

@@ -83,7 +83,7 @@ impl Supply {
         burst.push(Segment { frame, offset: OFFSET, len: PACKET_BYTES }, true);
         let mut batch = transmitter.batch(arena, false);
         for _ in 0..packets {
-            let to = Destination { ifindex: drain.ifindex, mark: 0, token: 0 };
+            let to = Destination { ifindex: drain.ifindex.0, mark: 0, token: 0 };
             batch.push(burst.packet(0), TagEdit::Keep, to);
         }
         batch.flush(|_| ());

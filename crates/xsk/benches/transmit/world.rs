@@ -83,11 +83,11 @@ impl World {
         let far = self.sinks.run(move || {
             let far = link::by_name(&far).expect("it was just made").ifindex;
             link::set_up(far, true).expect("a veth goes up");
-            far
+            far.0
         });
         let near = link::by_name(near).expect("it was just made").ifindex;
         link::set_up(near, true).expect("a veth goes up");
-        (near, far)
+        (near.0, far)
     }
 
     fn set_output(&self, port: u32, ifindex: u32) {

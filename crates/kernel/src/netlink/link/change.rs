@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use forebay_control::IfIndex;
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg, PushLinkAttrs};
 use netlink_bindings::utils::{Pusher, finalize_nested_header, push_nested_header};
 
@@ -67,7 +68,7 @@ fn quieten(name: &str) -> Result<(), NetlinkError> {
 
 /// Lets the netdev have no IPv6 address but those it is given, so that it says nothing by itself.
 /// To be called before it is switched on. A kernel, or an MTU, without IPv6 is quiet already.
-pub fn disable_ipv6_autoconf(ifindex: u32) -> Result<(), NetlinkError> {
+pub fn disable_ipv6_autoconf(ifindex: IfIndex) -> Result<(), NetlinkError> {
     let mut request = rt_link::Request::new().op_setlink_do(&header_of(ifindex));
     drop(request.encode().nested_af_spec().nested_inet6().push_addr_gen_mode(ADDR_GEN_MODE_NONE));
     let outcome =
@@ -79,7 +80,7 @@ pub fn disable_ipv6_autoconf(ifindex: u32) -> Result<(), NetlinkError> {
 }
 
 /// Switches a netdev on or off.
-pub fn set_up(ifindex: u32, up: bool) -> Result<(), NetlinkError> {
+pub fn set_up(ifindex: IfIndex, up: bool) -> Result<(), NetlinkError> {
     let mut header = header_of(ifindex);
     header.ifi_change = IfinfoFlags::Up as u32;
     header.ifi_flags = if up { IfinfoFlags::Up as u32 } else { 0 };
@@ -87,7 +88,7 @@ pub fn set_up(ifindex: u32, up: bool) -> Result<(), NetlinkError> {
 }
 
 /// Sets or clears the netdev's flag for receiving everything; others may want it to be promiscuous all the same.
-pub fn set_promiscuous(ifindex: u32, promiscuous: bool) -> Result<(), NetlinkError> {
+pub fn set_promiscuous(ifindex: IfIndex, promiscuous: bool) -> Result<(), NetlinkError> {
     let mut header = header_of(ifindex);
     header.ifi_change = IfinfoFlags::Promisc as u32;
     header.ifi_flags = if promiscuous { IfinfoFlags::Promisc as u32 } else { 0 };
@@ -95,14 +96,14 @@ pub fn set_promiscuous(ifindex: u32, promiscuous: bool) -> Result<(), NetlinkErr
 }
 
 /// Sets the longest layer-3 packet, in bytes.
-pub fn set_mtu(ifindex: u32, mtu: u32) -> Result<(), NetlinkError> {
+pub fn set_mtu(ifindex: IfIndex, mtu: u32) -> Result<(), NetlinkError> {
     let mut request = rt_link::Request::new().op_setlink_do(&header_of(ifindex));
     drop(request.encode().push_mtu(mtu));
     change(&request, "set the MTU of", ifindex)
 }
 
 /// Gives a netdev another name.
-pub fn rename(ifindex: u32, name: &str) -> Result<(), NetlinkError> {
+pub fn rename(ifindex: IfIndex, name: &str) -> Result<(), NetlinkError> {
     check_name(name)?;
     let mut request = rt_link::Request::new().op_setlink_do(&header_of(ifindex));
     drop(request.encode().push_ifname_bytes(name.as_bytes()));
@@ -110,18 +111,22 @@ pub fn rename(ifindex: u32, name: &str) -> Result<(), NetlinkError> {
 }
 
 /// Moves a netdev into another network namespace. There it is down, and may have another number.
-pub fn move_to_netns(ifindex: u32, netns: BorrowedFd<'_>) -> Result<(), NetlinkError> {
+pub fn move_to_netns(ifindex: IfIndex, netns: BorrowedFd<'_>) -> Result<(), NetlinkError> {
     let mut request = rt_link::Request::new().op_setlink_do(&header_of(ifindex));
     drop(request.encode().push_net_ns_fd(netns.as_raw_fd().unsigned_abs()));
     change(&request, "move", ifindex)
 }
 
 /// Deletes a netdev that was made (not hardware); of a veth both ends go.
-pub fn delete(ifindex: u32) -> Result<(), NetlinkError> {
+pub fn delete(ifindex: IfIndex) -> Result<(), NetlinkError> {
     let request = rt_link::Request::new().op_dellink_do(&header_of(ifindex));
     socket::command(&request).map_err(|error| error.of("delete", ifindex))
 }
 
-fn change(request: &rt_link::OpSetlinkDo<'_>, what: &'static str, ifindex: u32) -> Result<(), NetlinkError> {
+fn change(
+    request: &rt_link::OpSetlinkDo<'_>,
+    what: &'static str,
+    ifindex: IfIndex,
+) -> Result<(), NetlinkError> {
     socket::command(request).map_err(|error| error.of(what, ifindex))
 }

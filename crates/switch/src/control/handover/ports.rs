@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use forebay_control::PortId;
 use forebay_control::port::{PortAddRefused, PortSpec};
 use forebay_control::saved::fit::FittedPort;
+use forebay_control::{IfIndex, PortId};
 use forebay_kernel::netlink::Link;
 
 use crate::control::Change;
@@ -17,12 +17,12 @@ use crate::control::plan::no_such_netdev;
 impl Change<'_> {
     /// Makes ports again that an earlier process had; those whose netdev is not there wait for it.
     /// `left` has the port and the netdev's index of each link that is left.
-    pub(super) fn adopt_ports(&mut self, ports: &[FittedPort], left: &[(u16, u32)]) {
+    pub(super) fn adopt_ports(&mut self, ports: &[FittedPort], left: &[(u16, IfIndex)]) {
         let found = self.find_netdevs(true).map(|found| found.by_name).unwrap_or_default();
         let netdevs: Vec<Link> = found.into_values().collect();
         let named: Vec<_> = ports.iter().map(|port| (port.was, &port.port.spec)).collect();
         let netdevs = assign(&named, left, &netdevs);
-        let taken: HashSet<u32> = netdevs.values().map(|netdev| netdev.ifindex).collect();
+        let taken: HashSet<IfIndex> = netdevs.values().map(|netdev| netdev.ifindex).collect();
         self.datapath.forget_near_ports_but(|ifindex| taken.contains(&ifindex));
         let mut plans = Vec::new();
         for FittedPort { id, was, port, .. } in ports {
@@ -46,12 +46,12 @@ impl Change<'_> {
 /// The netdev of each port that has one, by the ids that ports had.
 fn assign<'a>(
     ports: &[(PortId, &PortSpec)],
-    left: &[(u16, u32)],
+    left: &[(u16, IfIndex)],
     netdevs: &'a [Link],
 ) -> HashMap<PortId, &'a Link> {
-    let by_index: HashMap<u32, &Link> = netdevs.iter().map(|netdev| (netdev.ifindex, netdev)).collect();
+    let by_index: HashMap<IfIndex, &Link> = netdevs.iter().map(|netdev| (netdev.ifindex, netdev)).collect();
     let by_name: HashMap<&str, &Link> = netdevs.iter().map(|netdev| (netdev.name.as_str(), netdev)).collect();
-    let linked: HashMap<u16, u32> = left.iter().copied().collect();
+    let linked: HashMap<u16, IfIndex> = left.iter().copied().collect();
     let mut owners = HashMap::new();
     let mut assigned = HashMap::new();
     let mut give = |id: PortId, netdev: Option<&&'a Link>| {
@@ -74,14 +74,15 @@ mod tests {
     use super::*;
 
     fn netdev(ifindex: u32, name: &str) -> Link {
-        Link { ifindex, name: name.to_owned(), ..Link::default() }
+        Link { ifindex: IfIndex(ifindex), name: name.to_owned(), ..Link::default() }
     }
 
     fn assigned(ports: &[(u16, &str)], left: &[(u16, u32)], netdevs: &[Link]) -> Vec<(u16, u32)> {
         let ports: Vec<_> = ports.iter().map(|(id, name)| (PortId(*id), PortSpec::new(*name))).collect();
         let ports: Vec<_> = ports.iter().map(|(id, spec)| (*id, spec)).collect();
+        let left: Vec<_> = left.iter().map(|(id, ifindex)| (*id, IfIndex(*ifindex))).collect();
         let mut assigned: Vec<_> =
-            assign(&ports, left, netdevs).into_iter().map(|(id, netdev)| (id.0, netdev.ifindex)).collect();
+            assign(&ports, &left, netdevs).into_iter().map(|(id, netdev)| (id.0, netdev.ifindex.0)).collect();
         assigned.sort_unstable();
         assigned
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_control::hints::{Bytes, HintsProgram, HintsSet};
-use forebay_control::{ApiError, ErrorCode};
+use forebay_control::{ApiError, ErrorCode, IfIndex};
 use forebay_hints::LayoutId;
 use forebay_kernel::{Datapath, HintsOptions, XdpProgram};
 
@@ -23,7 +23,7 @@ pub(crate) struct Program {
 
 #[derive(Debug)]
 struct Loaded {
-    ifindex: u32,
+    ifindex: IfIndex,
     program: Arc<XdpProgram>,
 }
 
@@ -33,7 +33,7 @@ impl Program {
     }
 
     /// The program, loaded for a netdev.
-    pub(super) fn load(&self, datapath: &Datapath, ifindex: u32) -> Result<Arc<XdpProgram>, ApiError> {
+    pub(super) fn load(&self, datapath: &Datapath, ifindex: IfIndex) -> Result<Arc<XdpProgram>, ApiError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = loaded.as_ref().filter(|there| there.ifindex == ifindex) {
             return Ok(Arc::clone(&there.program));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use forebay_control::PortId;
+use forebay_control::{IfIndex, PortId};
 use forebay_kernel::netlink::link;
 use forebay_kernel::trial::{Trial, Tried};
 use forebay_kernel::{
@@ -64,12 +64,12 @@ pub(super) struct Product {
     classes: ClassTable,
     book: FlowBook,
     publication: Publication,
-    netdevs: Vec<u32>,
+    netdevs: Vec<IfIndex>,
     program: XdpProgram,
     trial: Trial,
 }
 
-fn netdevs() -> Vec<u32> {
+fn netdevs() -> Vec<IfIndex> {
     let name = |number| format!("p{number}");
     for number in 0..=MAX_PORTS {
         link::create_veth(&name(number), &format!("q{number}"), None, 1, 1500).expect("a veth pair");

@@ -39,7 +39,7 @@ pub(super) fn port(random: &mut Random) -> Port {
     }
 }
 
-pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
+pub(super) fn entry(id: u16, port: &Port, ifindex: IfIndex) -> PortEntry {
     let list = |vids: &[u16]| vids.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
     let mode = match &port.mode {
         Mode::All => "all".to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: u32) -> PortEntry {
     };
     let mode: VlanMode = mode.parse().expect("a VLAN mode");
     PortEntry {
-        output: port.is_up.then_some(Output::Memory { owner: 0, ifindex: IfIndex(ifindex) }),
+        output: port.is_up.then_some(Output::Memory { owner: 0, ifindex }),
         isolated: port.is_isolated,
         mtu: port.mtu as u32,
         takes_joints: true,
