@@ -6,6 +6,7 @@
 
 mod uplink;
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,8 +56,8 @@ fn main() -> ExitCode {
         return inside(&words.next().unwrap_or_default());
     }
     let mut arguments = Arguments::from_args();
-    // A guest has two processors of its own.
-    arguments.test_threads.get_or_insert(1);
+    // An emulator is one thread.
+    arguments.test_threads.get_or_insert(std::thread::available_parallelism().map_or(1, NonZero::get));
     clean::on_signals().expect("nobody else installs a handler");
     let of_scenario = |(name, _)| {
         Nic::ALL.map(|nic| Trial::test(format!("{name}::{}", nic.name()), move || boot(name, nic)))
