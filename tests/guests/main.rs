@@ -24,9 +24,9 @@ const SYSTEM: [&str; 9] = [
     "udp_datagrams",
     "web_server",
     "trunk",
-    "hints_are_those",
+    "whatever_the_layout",
     "the_next_takes_over",
-    "to_the_next",
+    "leaves_everything_to_the_next",
     "is_promiscuous",
 ];
 /// They take that long on an emulated processor.
