@@ -8,6 +8,7 @@ mod uplink;
 
 use std::num::NonZero;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebay_testbed::dut::forebay::{self, BINARY_VARIABLE};
@@ -88,11 +89,24 @@ fn boot(scenario: &str, nic: Nic) -> std::result::Result<(), Failed> {
         println!("SKIP: root ({scenario}::{})", nic.name());
         return Ok(());
     }
+    if let Err(why) = guests_boot() {
+        println!("SKIP: guests: {why} ({scenario}::{})", nic.name());
+        return Ok(());
+    }
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let script = script(&format!("'{}' {INSIDE} {scenario}", own.display()));
     let script = script.map_err(|error| Failed::from(error.to_string()))?;
     let said = Guest::default().with_cable([nic, Nic::VirtioNet]).run(&script, LIMIT);
     said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
+}
+
+/// Whether guests boot on this machine: Debian's kernel can be had, and the emulator runs it. Tried once.
+fn guests_boot() -> &'static std::result::Result<(), String> {
+    static BOOTED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    BOOTED.get_or_init(|| {
+        let booted = Guest::default().run("true", LIMIT);
+        booted.map(drop).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+    })
 }
 
 /// Runs system scenarios in a guest without NICs. It takes minutes, so only `make guests` asks for it.
