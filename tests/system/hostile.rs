@@ -9,7 +9,7 @@ use forebay_testbed::measure::sink::Sink;
 use forebay_testbed::measure::source::Source;
 use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::programs::ping::Ping;
-use forebay_testbed::{Host, PortKind, Result};
+use forebay_testbed::{Host, PortKind, Result, wait};
 
 use crate::bed::{Bed, Oracle, with_offload};
 use crate::harness::{Outcome, Subject, Suite};
@@ -257,10 +257,11 @@ fn forged_below_a_flow(kind: PortKind) -> Outcome {
         let sink = Sink::attach_for_metadata(hosts[1].netns(), "eth0")?;
         FrameSocket::open(&hosts[1])?.send(&Frame::marked(hosts[1].mac(), BROADCAST, 1).build())?;
         let frame = small_frame(&hosts[0], &hosts[1]);
-        // The first frame leads to the flow, which all others follow.
-        Source::send_forged(hosts[0].netns(), "eth0", &frame, 1)?;
-        let (sent, counted) = bed.watch(|_| Source::send_forged(hosts[0].netns(), "eth0", &frame, 1))?;
-        assert_eq!(counted.moved("h1", "offloaded_packets"), Some(sent), "{counted}");
+        // The first frames lead to the flow, which all others follow from some moment on.
+        wait::until("all frames of a round to follow the flow", ARRIVAL_LIMIT, || {
+            let round = bed.watch(|_| Source::send_forged(hosts[0].netns(), "eth0", &frame, 1));
+            round.is_ok_and(|(sent, counted)| counted.moved("h1", "offloaded_packets") == Some(sent))
+        })?;
         assert_eq!(sink.counted()?.packets, 0, "frames with what their sender wrote below them");
         Ok(())
     })
