@@ -73,7 +73,7 @@ FOREBAY_HINTS(forebay_hints___collector);
 		FOREBAY_HAS_RX_TIMESTAMP;                                       \
 	})
 
-/* `protocol` is that of a tag that is not in the packet, or 0; `flow_id` that of the packet's flow, or 0. 0 or -1. */
+/* The tag of `protocol` is not in the packet; 0: there is none. `flow_id` is 0 for an unknown flow. Returns 0 or -1. */
 static __noinline int hint_from_port(struct xdp_md *ctx, __be16 protocol, __u16 tci, __u32 flow_id)
 {
 	struct forebay_hints___xdp *hints;

@@ -2,7 +2,7 @@
 //!
 //! Each program has a table of cases. The oracle beside the verdict is which counters moved: a packet that follows a
 //! flow is counted there, exactly, and nowhere else; one that goes the slow path is counted as such. In the tables
-//! about following flows no socket is open, so that whoever is not followed is let pass, which nothing else does.
+//! about following flows no socket is open. So a packet that follows no flow passes, and no other packet does.
 //!
 //! What a test run cannot show: a tag beside the packet (the kernel takes none in `struct __sk_buff`), where a redirect
 //! ends (it is not done), and programs that are bound to a netdev, which the kernel does not run at all.

@@ -57,8 +57,8 @@ static WANTED: Mutex<usize> = Mutex::new(0);
 /// While it lives, grace periods are short on this machine, at the cost of an interrupt to each CPU.
 ///
 /// Several daemons may want it at once: at a takeover one leaves its ports while the next attaches to them. Grace
-/// periods are long again when the last of them is done. Where the kernel's switch cannot be written, or somebody else
-/// has switched it on, nothing is changed and nothing is put back.
+/// periods are long again when the last of them is done. If the kernel's switch cannot be written, or another program
+/// has switched it on, this changes nothing and puts nothing back.
 #[derive(Debug)]
 #[must_use = "grace periods are long again when this is dropped"]
 pub struct ShortGracePeriods {

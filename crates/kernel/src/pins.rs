@@ -224,7 +224,8 @@ impl Pins {
 }
 
 impl Pins {
-    /// Sets the netdev's flag, unless somebody else has set it. The note comes first: a process may be killed in between.
+    /// Sets the netdev's flag, unless an administrator has set it. The note comes first, because the process may be killed
+    /// between the two.
     pub(crate) fn keep_promiscuous(&self, ifindex: IfIndex) -> io::Result<()> {
         let flagged = link::by_index(ifindex).map_err(io::Error::other)?.is_promiscuous;
         if flagged || !self.note(&note_of(ifindex))? {

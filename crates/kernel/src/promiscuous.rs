@@ -29,7 +29,7 @@ pub struct Promiscuous {
 
 impl Drop for Promiscuous {
     fn drop(&mut self) {
-        // It fails for a netdev that is gone, and of which the kernel has forgotten this.
+        // It fails if the netdev is gone. The kernel has dropped the membership then.
         let _ = change(self.socket.as_fd(), libc::PACKET_DROP_MEMBERSHIP, self.ifindex);
         if let Some(pins) = &self.pins {
             pins.take_back_promiscuity(self.ifindex);

@@ -15,7 +15,7 @@ pub(super) struct Switch<'a> {
 }
 
 impl Switch<'_> {
-    /// Switches on for `pid`. False if that cannot be, or somebody else has.
+    /// Switches on for `pid`. False if the switch cannot be written, or if another program has switched it on.
     pub(super) fn join(&self, pid: u32) -> bool {
         self.change(|was_ours, owners| {
             if !was_ours && !self.is_off() {
@@ -62,7 +62,7 @@ impl Switch<'_> {
     }
 }
 
-/// Opens the file, for one process at a time; only root may, so that nobody else can hold the lock.
+/// Opens the file and locks it. Only root can open it, so no other user can hold the lock.
 fn lock(path: &Path) -> io::Result<File> {
     loop {
         let file =

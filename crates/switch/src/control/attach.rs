@@ -219,7 +219,7 @@ fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether it may drop what is addressed to others. A veth's and a tap's other end sends to nobody else.
+/// Whether the netdev may drop packets that are addressed to other stations. A veth and a tap drop none.
 fn filters_addresses(netdev: &Link) -> bool {
     !matches!(netdev.kind.as_deref(), Some("veth" | "tun"))
 }
