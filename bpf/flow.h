@@ -29,6 +29,13 @@ struct decision {
 	__u32 flow; /* its number, for its counters */
 };
 
+/* Whether packets go out at a port. */
+static __always_inline int leaves(const struct flow_says *says)
+{
+	return says->action == FLOW_OUTPUT || says->action == FLOW_PASS ||
+	       says->action == FLOW_DELIVER;
+}
+
 /* An Ethernet address as the key has it. */
 static __always_inline __u64 address_word(const void *address)
 {

@@ -95,7 +95,7 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 		count(decision.flow, CUT_PACKETS(cut), bytes);
 		return TC_ACT_SHOT;
 	}
-	if (says->action != FLOW_OUTPUT && says->action != FLOW_DELIVER)
+	if (!leaves(says))
 		return NOT_FOLLOWED;
 	if (says->tag == TAG_REMOVE)
 		failed = bpf_skb_vlan_pop(skb);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Following a flow in XDP: the frame goes from driver to driver. Nobody behind
- * us completes a checksum that its sender left to the device, so a frame whose
- * checksum looks unfinished is not for this path.
+ * Following a flow in XDP: the frame goes from driver to driver. What must be a
+ * packet of the kernel's on its way out is passed on, to follow the same flow in
+ * tcx (flow_tcx.h), merged with others of its stream. So is a frame whose
+ * checksum looks unfinished: from driver to driver nobody completes it.
  */
 #ifndef FOREBAY_FLOW_XDP_H
 #define FOREBAY_FLOW_XDP_H
@@ -174,6 +175,7 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	struct stack stack;
 	__be16 ethertype;
 	__u32 length, tag = 0;
+	int passes_on;
 
 	if (!follows_flows() || network > end)
 		return NOT_FOLLOWED;
@@ -200,8 +202,6 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 	key.words[1] |= stacked_flag(ethertype, 0) << 48;
 	key.words[2] = 0;
 	key.words[3] = 0;
-	if (port->flags & PORT_LEAVES_CHECKSUMS && may_be_unfinished(network, end, ethertype))
-		return NOT_FOLLOWED;
 	if (!find_flow(&key, epoch, &decision) ||
 	    !decide_deeper(ctx, IN_XDP, &stack, epoch, &key, &decision))
 		return NOT_FOLLOWED;
@@ -212,12 +212,17 @@ static __always_inline int follow_frame(struct xdp_md *ctx, struct near_port *po
 		count(decision.flow, 1, length);
 		return XDP_DROP;
 	}
-	if (decision.says.action != FLOW_OUTPUT) {
-		if (decision.says.action == FLOW_TELL && !tag)
-			*flow_id = decision.says.mark;
+	if (decision.says.action == FLOW_TELL && !tag)
+		*flow_id = decision.says.mark;
+	if (!leaves(&decision.says))
 		return NOT_FOLLOWED;
-	}
-	if (clear_below(ctx) || retag(ctx, &decision.says, tag))
+	passes_on = decision.says.action != FLOW_OUTPUT ||
+		    (port->flags & PORT_LEAVES_CHECKSUMS && may_be_unfinished(network, end, ethertype));
+	if (clear_below(ctx))
+		return NOT_FOLLOWED;
+	if (passes_on)
+		return XDP_PASS;
+	if (retag(ctx, &decision.says, tag))
 		return NOT_FOLLOWED;
 	count(decision.flow, 1, length);
 	return bpf_redirect_map(&outputs, decision.says.output, XDP_DROP);

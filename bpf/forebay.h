@@ -165,8 +165,9 @@ enum flow_action {
 	FLOW_OUTPUT,
 	FLOW_DROP,
 	FLOW_DEEPER, /* look again, with the classes that `vid` names */
-	FLOW_DELIVER, /* FLOW_OUTPUT, to the other end of a veth; only of tcx ports */
+	FLOW_DELIVER, /* FLOW_PASS, to the other end of a veth */
 	FLOW_TELL, /* to user space, with `mark` as the hint `flow_id`; only of XDP ports with our hints */
+	FLOW_PASS, /* FLOW_OUTPUT, by tcx: XDP passes such packets on */
 };
 
 /* Classes that rules ask for; the others are 0. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * tcx ingress of a veth or tap port: follow a flow, or hand the packet to the
- * collector.
+ * tcx ingress of a port: follow a flow, or hand the packet to the collector. On
+ * an XDP port there comes only what XDP has passed on.
  *
  * The source port id travels in the hardware-accelerated VLAN tag, all sixteen
  * bits of it. A tag that the packet itself carries moves into the packet first,
@@ -68,10 +68,16 @@ static __noinline int to_collector(struct __sk_buff *skb)
 	counted = counters_of(port->port_id);
 	bank = port->bank;
 	collector = bpf_map_lookup_elem(&collectors, &bank);
-	if (!counted || !collector || !find_account(port, port->queue, &account))
-		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	cut = cut_of(skb);
 	packets = CUT_PACKETS(cut);
+	/* XDP passed it on for a flow that has gone, and sockets on the netdev take from XDP alone. */
+	if (counted && bank == BANK_DIRECT) {
+		add(&counted->slow_path_packets, packets);
+		add(&counted->refused_packets, packets);
+		return TC_ACT_SHOT;
+	}
+	if (!counted || !collector || !find_account(port, port->queue, &account))
+		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	add(&counted->slow_path_packets, packets);
 	if (packets > MOST_PARTS) {
 		add(&counted->too_big_packets, packets);

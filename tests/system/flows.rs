@@ -12,15 +12,16 @@ mod marks;
 mod peers;
 mod stacks;
 mod tags;
+mod uplink;
 
 use std::time::Duration;
 
 use forebay_control::MacAddr;
-use forebay_control::flow::{FlowEntry, FlowList, FlowRuns};
+use forebay_control::flow::{FlowEntry, FlowList};
 use forebay_control::id::Vid;
 use forebay_testbed::dut::Client;
 use forebay_testbed::frame::{BROADCAST, Frame, TPID_C, tags_of};
-use forebay_testbed::{Host, PortKind, Result, wait};
+use forebay_testbed::{Host, Result, wait};
 
 use crate::bed::{Bed, with_offload};
 use crate::harness::{Subject, Suite};
@@ -41,6 +42,7 @@ pub fn register(suite: &mut Suite) {
     peers::register(suite);
     marks::register(suite);
     stacks::register(suite);
+    uplink::register(suite);
 }
 
 /// Silent hosts on ports of a switch with its fast path, and frames by hand between them.
@@ -68,12 +70,6 @@ fn shout(from: usize) -> impl Fn(u32) -> Frame + Copy {
     move |mark| Frame::marked(station(from), BROADCAST, mark)
 }
 
-/// Whether the kernel repeats decisions about frames like this one, once they are made. XDP ports leave frames alone
-/// whose checksum they can't look at.
-fn is_followed(subject: Subject, tags: &[(u16, u16)]) -> bool {
-    subject.kind() != PortKind::VethXdp || tags.is_empty() || matches!(tags, [(TPID_C, _)])
-}
-
 fn flow_list(client: &Client) -> Result<FlowList> {
     client.json(&["flow", "list"])
 }
@@ -82,7 +78,7 @@ fn flow_list(client: &Client) -> Result<FlowList> {
 fn flow_of(list: &FlowList, from: usize, frame: &[u8]) -> Option<FlowEntry> {
     let is_of = |flow: &&FlowEntry| {
         let tag = tags_of(frame).first().filter(|(protocol, _)| *protocol == TPID_C).map(|(_, vid)| *vid);
-        flow.runs == FlowRuns::Kernel
+        flow.runs.is_kernel()
             && flow.in_port == port_name(from)
             && [flow.dst_mac, flow.src_mac] == [0, 6].map(|at| mac_at(frame, at))
             && flow.vlan.map(Vid::get) == tag

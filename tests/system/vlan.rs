@@ -6,7 +6,7 @@ use forebay_testbed::frame::{BROADCAST, Frame, TPID_C, TPID_S, tags_of};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::tagged::Tagged;
-use forebay_testbed::{Host, PortKind, Result, wait};
+use forebay_testbed::{Host, Result, wait};
 
 use crate::bed::{Bed, CONGESTION, with_offload};
 use crate::harness::{Outcome, Subject, Suite};
@@ -237,13 +237,12 @@ pub fn native_in_the_kernel(subject: Subject) -> Outcome {
                 let frame = Frame::marked(STATIONS[0], STATIONS[host], mark);
                 tags.iter().fold(frame, |frame, (protocol, vid)| frame.tag(*protocol, *vid))
             };
-            let is_followed = subject.kind() != PortKind::VethXdp || tags.len() < 2 && tags != [SERVICE];
-            let mut pass = || {
+            let pass = || {
                 let (arrived, counted) = wire.deliver(&mut bed, 0, tell, &[host]).expect("it arrives");
                 assert_eq!(tags_of(&arrived[0]), wanted[host - 1], "{tags:x?}");
                 counted.moved("h1", "offloaded_packets") == Some(1)
             };
-            wait::until("the kernel to carry it", FLOW_LIMIT, || pass() || !is_followed)?;
+            wait::until("the kernel to carry it", FLOW_LIMIT, pass)?;
         }
     }
     Ok(())

@@ -21,13 +21,22 @@ use crate::words::words;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowRuns {
-    /// The kernel programs; such packets never reach a worker.
-    Kernel,
+    /// The program at the netdev's XDP hook; such packets never reach a worker.
+    Xdp,
+    /// That at its tcx ingress. On a port that has XDP this gets such packets from there.
+    Tcx,
     /// A worker, packet by packet.
     User,
 }
 
-words!(FlowRuns: Kernel => "kernel", User => "user");
+words!(FlowRuns: Xdp => "xdp", Tcx => "tcx", User => "user");
+
+impl FlowRuns {
+    /// Whether the kernel does, without a worker.
+    pub fn is_kernel(self) -> bool {
+        self != FlowRuns::User
+    }
+}
 
 /// What becomes of a packet's 802.1Q tag: `keep`, `remove` or `set:VID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -220,7 +229,7 @@ mod tests {
     fn words_and_tags_are_text_in_json() {
         let written = serde_json::to_string(&(FlowRuns::User, TagAction::Remove, Offload::Off)).unwrap();
         assert_eq!(written, r#"["user","remove","off"]"#);
-        assert_eq!(FlowRuns::Kernel.to_string(), "kernel");
+        assert_eq!(FlowRuns::Xdp.to_string(), "xdp");
     }
 
     #[test]

@@ -209,6 +209,11 @@ impl Datapath {
         ClassTable::map(numbers, MapHandle::try_from(prefixes).map_err(bpf)?)
     }
 
+    /// The program at tcx, for trials.
+    pub fn tcx_program(&self) -> BorrowedFd<'_> {
+        self.tcx_port.as_fd()
+    }
+
     /// What the kernel counted for `port_id` since the datapath was loaded.
     pub fn counters(&self, port_id: u16) -> KernelCounters {
         self.counters.read(port_id)
@@ -223,10 +228,6 @@ impl Datapath {
 /// What tests of the kernel programs look at.
 #[cfg(test)]
 impl Datapath {
-    pub(crate) fn tcx_program(&self) -> BorrowedFd<'_> {
-        self.tcx_port.as_fd()
-    }
-
     pub(crate) fn settings(&self) -> Settings {
         self.settings
     }

@@ -32,9 +32,9 @@ pub use key::FlowKey;
 pub(crate) use place::Flow;
 #[cfg(test)]
 pub(crate) use place::Says;
-pub use verdict::{FlowAction, FlowTag, FlowVerdict};
+pub use verdict::{FlowAction, FlowPath, FlowTag, FlowVerdict};
 
-use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, TELL, write};
+use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, PASS, TELL, write};
 
 const WAYS: usize = FLOW_WAYS as usize;
 /// `struct flow_count`, bpf/forebay.h.
@@ -235,7 +235,7 @@ impl FlowTable {
     }
 
     fn is_used(&self, number: FlowNumber) -> bool {
-        matches!(self.flow(number).says.action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER | TELL)
+        matches!(self.flow(number).says.action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER | TELL | PASS)
     }
 }
 

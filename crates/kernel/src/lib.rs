@@ -40,8 +40,8 @@ pub use cycles::cycles;
 pub use datapath::{CollectorProgram, Datapath, RingOwner, XdpProgram, XdpVariant};
 pub use error::DatapathError;
 pub use flows::{
-    AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNote, FlowNumber, FlowTable, FlowTag, FlowVerdict,
-    NoPlace,
+    AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNote, FlowNumber, FlowPath, FlowTable, FlowTag,
+    FlowVerdict, NoPlace,
 };
 pub use generations::{Generations, StationSlot};
 pub use grace::{ShortGracePeriods, grace_period};

@@ -81,11 +81,6 @@ impl PortEntry {
             && self.peer == other.peer
             && self.is_captured == other.is_captured
     }
-
-    /// Whether the kernel can carry packets of this port to `output` by itself.
-    pub(crate) fn reaches(&self, output: &PortEntry) -> bool {
-        output.output.is_some() && (!self.is_xdp || output.takes_frames)
-    }
 }
 
 /// All ports at one moment, with the lists that flooding walks.

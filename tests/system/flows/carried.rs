@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use forebay_control::flow::{FlowRuns, TagAction};
 use forebay_control::stats::WorkersShow;
+use forebay_testbed::PortKind;
 use forebay_testbed::frame::{Frame, TPID_C};
 use forebay_testbed::programs::watch::Watch;
 use forebay_testbed::wait;
@@ -40,7 +41,8 @@ fn carries(subject: Subject) -> Outcome {
         let frame = to(from, at)(0).build();
         let flow = wait::until_some("the flow", LIMIT, || flow_of(&flow_list(&client).ok()?, from, &frame))?;
         let said = (flow.action, flow.tag, flow.runs, flow.packets);
-        assert_eq!(said, (format!("output:{}", port_name(at)), TagAction::Keep, FlowRuns::Kernel, 0));
+        let by = if subject.kind() == PortKind::VethXdp { FlowRuns::Xdp } else { FlowRuns::Tcx };
+        assert_eq!(said, (format!("output:{}", port_name(at)), TagAction::Keep, by, 0));
     }
 
     client.json::<WorkersShow>(&["stats", "--workers", "--clear"])?;

@@ -1,11 +1,11 @@
-//! Checksums that senders leave to the device: right when a frame arrives, or left to the receiver by a kernel that tells
-//! it so.
+//! Checksums that senders leave to the device: the kernel passes such packets on as they are, with a note that the checksum
+//! is to be finished yet, from XDP ports too.
 
-use forebay_control::flow::{FlowEntry, FlowRuns};
+use forebay_control::flow::FlowEntry;
 use forebay_testbed::capture::{Capture, report};
 use forebay_testbed::dut::Client;
 use forebay_testbed::programs::{ping::Ping, udp};
-use forebay_testbed::{Host, PortKind, Result, wait};
+use forebay_testbed::{Host, Result, wait};
 
 use super::{INSTALL_LIMIT, flow_list};
 use crate::bed::{Bed, CONGESTION, with_offload};
@@ -36,11 +36,12 @@ fn acquainted(subject: Subject) -> std::result::Result<(Bed, Vec<Host>), Box<dyn
     Ok((bed, hosts))
 }
 
-fn are_connected(client: &Client, hosts: &[Host]) -> bool {
+/// Whether the kernel carries packets between the first two, both ways.
+pub(super) fn are_connected(client: &Client, hosts: &[Host]) -> bool {
     let Ok(list) = flow_list(client) else { return false };
     [[0, 1], [1, 0]].map(|pair| pair.map(|host: usize| hosts[host].mac())).iter().all(|[src, dst]| {
         let is_it = |flow: &&FlowEntry| flow.src_mac.0 == *src && flow.dst_mac.0 == *dst;
-        list.flows.iter().filter(is_it).any(|flow| flow.runs == FlowRuns::Kernel)
+        list.flows.iter().filter(is_it).any(|flow| flow.runs.is_kernel())
     })
 }
 
@@ -55,27 +56,15 @@ fn datagrams(subject: Subject) -> Outcome {
             let what = format!("{bytes} bytes, IPv6: {v6}, finished by their senders: {are_finished}");
             assert_eq!(arrived, DATAGRAMS as usize, "{what}");
             let checksums = report(&capture.filled()?);
-            let expected = match leaves_checksums(subject, are_finished) {
-                true => checksums.unfinished,
-                false => checksums.good,
-            };
+            let expected = if are_finished { checksums.good } else { checksums.unfinished };
             assert_eq!(expected + checksums.either, u64::from(DATAGRAMS), "{what}: {checksums:?}");
             counted.no_drops();
             let carried = counted.moved("h1", "offloaded_packets").unwrap_or(0);
             // A change of a netdev's offloads voids its flows, and a packet may be under way just then.
-            if subject.kind() != PortKind::VethXdp || are_finished {
-                assert!(carried > u64::from(DATAGRAMS) / 2, "{what}\n{counted}");
-            } else {
-                assert!(carried < u64::from(DATAGRAMS) / 2, "{what}\n{counted}");
-            }
+            assert!(carried > u64::from(DATAGRAMS) / 2, "{what}\n{counted}");
         }
     }
     Ok(())
-}
-
-/// Between tcx ports the kernel passes packets on as they are, with a note that the checksum is to be finished yet.
-fn leaves_checksums(subject: Subject, are_finished: bool) -> bool {
-    subject.kind() != PortKind::VethXdp && !are_finished
 }
 
 fn set_transmit_checksums(hosts: &[Host], setting: &str) -> Result<()> {
@@ -91,8 +80,10 @@ fn tcp(subject: Subject) -> Outcome {
             let (checksums, counted) =
                 bed.watch(|lab| stream(lab, &hosts[0], &hosts[1], receiver, v6, reverse))?;
             let what = format!("IPv6: {v6}, reverse: {reverse}, finished by their senders: {are_finished}");
-            let is_left = leaves_checksums(subject, are_finished);
-            assert!(checksums.bad == 0 && (is_left || checksums.unfinished == 0), "{what}: {checksums:?}");
+            assert!(
+                checksums.bad == 0 && (!are_finished || checksums.unfinished == 0),
+                "{what}: {checksums:?}"
+            );
             assert!(
                 checksums.packets > 100 && checksums.packets <= CAPTURE_LIMIT.into(),
                 "{what}: {checksums:?}"
@@ -100,12 +91,7 @@ fn tcp(subject: Subject) -> Outcome {
             counted.no_drops_but(&CONGESTION);
             let [sent, carried] =
                 ["rx_packets", "offloaded_packets"].map(|name| counted.moved(from, name).unwrap_or(0));
-            if subject.kind() != PortKind::VethXdp || are_finished {
-                assert!(
-                    carried + MOST_OF_A_STREAM / 2 > sent && sent > MOST_OF_A_STREAM,
-                    "{what}\n{counted}"
-                );
-            }
+            assert!(carried + MOST_OF_A_STREAM / 2 > sent && sent > MOST_OF_A_STREAM, "{what}\n{counted}");
         }
     }
     Ok(())

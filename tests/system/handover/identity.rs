@@ -28,16 +28,17 @@ fn links(scene: &Scene) -> Vec<String> {
     links
 }
 
-fn kind(scene: &Scene) -> &'static str {
-    if scene.hosts[0].kind() == PortKind::VethXdp { "xdp" } else { "tcx" }
+fn kinds(scene: &Scene) -> &'static [&'static str] {
+    if scene.hosts[0].kind() == PortKind::VethXdp { &["tcx", "xdp"] } else { &["tcx"] }
 }
 
 /// The pins that the ports of the running daemon have.
 fn owned(scene: &mut Scene) -> Result<Vec<String>, Box<dyn std::error::Error>> {
-    let kind = kind(scene);
     let ports = scene.bed.client().ports()?;
     let attached = ports.iter().filter(|port| port.ifindex.is_some());
-    let mut owned: Vec<String> = attached.map(|port| format!("{kind}_{}", port.id)).collect();
+    let of_kind =
+        |kind: &&str| attached.clone().map(|port| format!("{kind}_{}", port.id)).collect::<Vec<_>>();
+    let mut owned: Vec<String> = kinds(scene).iter().flat_map(of_kind).collect();
     owned.sort_unstable();
     Ok(owned)
 }
@@ -68,7 +69,7 @@ fn renamed(subject: Subject) -> Outcome {
 fn renamed_in_file(subject: Subject) -> Outcome {
     let mut scene = Scene::new(subject)?;
     let client = scene.bed.client();
-    let attach = kind(&scene);
+    let attach = kinds(&scene).last().expect("one at least");
     let port = |netdev: &str| format!("[[port]]\nnetdev = \"{netdev}\"\nattach = \"{attach}\"\n");
     let config = |second: &str| port("h1") + &port(second);
     scene.options.config = Some(config("h2"));

@@ -91,7 +91,7 @@ fn rules_come_first_then_flows_by_port_the_busiest_first_and_their_table() {
         deeper: None,
         action: "output:b".to_owned(),
         tag: TagAction::Keep,
-        runs: FlowRuns::Kernel,
+        runs: FlowRuns::Tcx,
         reason: None,
         rule: None,
         packets,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence};
 
 use forebay_control::IfIndex;
 
-use super::{FlowAction, FlowKey, FlowNote, FlowTag, FlowVerdict};
+use super::{FlowAction, FlowKey, FlowNote, FlowPath, FlowTag, FlowVerdict};
 use crate::generations::StationSlot;
 use crate::mapped::Shared;
 
@@ -45,6 +45,7 @@ pub(super) const DROP: u8 = 2;
 pub(super) const DEEPER: u8 = 3;
 pub(super) const DELIVER: u8 = 4;
 pub(super) const TELL: u8 = 5;
+pub(super) const PASS: u8 = 6;
 /// The daemon's own: given up, and not yet free.
 pub(super) const LEFT: u8 = 255;
 const TAG_KEEP: u8 = 0;
@@ -61,9 +62,7 @@ impl Flow {
     pub(super) fn store(&self, key: FlowKey, verdict: &FlowVerdict, note: FlowNote) {
         self.key.iter().zip(key.0).for_each(|(word, value)| word.store(value, Relaxed));
         let (action, port_id, ifindex) = match verdict.action {
-            FlowAction::Output { port_id, ifindex, to_peer, .. } => {
-                (if to_peer { DELIVER } else { OUTPUT }, port_id, ifindex.0)
-            }
+            FlowAction::Output { port_id, ifindex, path, .. } => (number_of(path), port_id, ifindex.0),
             FlowAction::Drop { port_id } => (DROP, port_id, 0),
             FlowAction::Tell { port_id, .. } => (TELL, port_id, 0),
             FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
@@ -98,8 +97,8 @@ impl Flow {
             _ => FlowTag::Keep,
         };
         let (action, note) = match self.says.action.load(Relaxed) {
-            number @ (OUTPUT | DELIVER) => {
-                let action = FlowAction::Output { port_id, ifindex, tag, to_peer: number == DELIVER, mark };
+            number @ (OUTPUT | PASS | DELIVER) => {
+                let action = FlowAction::Output { port_id, ifindex, tag, path: path_of(number), mark };
                 (action, FlowNote { vid, reason: 0 })
             }
             TELL => (FlowAction::Tell { port_id, flow_id: mark }, FlowNote { vid, reason: 0 }),
@@ -114,6 +113,23 @@ impl Flow {
             decided: self.decided.load(Relaxed),
         };
         (verdict, note)
+    }
+}
+
+/// What such packets' action is called.
+fn number_of(path: FlowPath) -> u8 {
+    match path {
+        FlowPath::Frames => OUTPUT,
+        FlowPath::Packets => PASS,
+        FlowPath::Peer => DELIVER,
+    }
+}
+
+fn path_of(action: u8) -> FlowPath {
+    match action {
+        PASS => FlowPath::Packets,
+        DELIVER => FlowPath::Peer,
+        _ => FlowPath::Frames,
     }
 }
 

@@ -17,7 +17,7 @@ fn verdict() -> FlowVerdict {
             port_id: 2,
             ifindex: IfIndex(9),
             tag: FlowTag::Set(7),
-            to_peer: true,
+            path: FlowPath::Peer,
             mark: 70_000,
         },
         max_length: 1514,
@@ -140,12 +140,11 @@ fn classes_have_places_of_their_own_in_a_key() {
 #[test]
 fn an_adopted_table_is_read_as_it_was_written() {
     let mut table = table(100);
-    let output =
-        |tag, to_peer, mark| FlowAction::Output { port_id: 2, ifindex: IfIndex(9), tag, to_peer, mark };
+    let output = |tag, path, mark| FlowAction::Output { port_id: 2, ifindex: IfIndex(9), tag, path, mark };
     let written = [
-        (output(FlowTag::Set(7), true, 70_000), FlowNote { vid: 7, reason: 0 }),
-        (output(FlowTag::Keep, false, 0), FlowNote { vid: 4094, reason: 0 }),
-        (output(FlowTag::Remove, false, u32::MAX), FlowNote { vid: 7, reason: 0 }),
+        (output(FlowTag::Set(7), FlowPath::Peer, 70_000), FlowNote { vid: 7, reason: 0 }),
+        (output(FlowTag::Keep, FlowPath::Frames, 0), FlowNote { vid: 4094, reason: 0 }),
+        (output(FlowTag::Remove, FlowPath::Packets, u32::MAX), FlowNote { vid: 7, reason: 0 }),
         (FlowAction::Drop { port_id: 2 }, FlowNote { vid: 7, reason: 11 }),
         (FlowAction::Tell { port_id: 2, flow_id: u32::MAX }, FlowNote { vid: 7, reason: 0 }),
         (FlowAction::Deeper { classes: 21 }, FlowNote { vid: 7, reason: 0 }),

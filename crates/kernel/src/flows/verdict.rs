@@ -16,6 +16,19 @@ pub enum FlowTag {
     Set(u16),
 }
 
+/// How packets of a flow get to their output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowPath {
+    /// From driver to driver, by XDP, and those with an unfinished checksum as [`FlowPath::Packets`]; only from ports that
+    /// have XDP, to such that take its frames, and without a mark.
+    Frames,
+    /// Through the output's queue, by tcx, with all that the kernel knows of them.
+    Packets,
+    /// By tcx, at once to the other end of the output's netdev, a veth whose other end is in another network namespace and
+    /// has the packets' destination for its address.
+    Peer,
+}
+
 /// Where packets of a flow go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowAction {
@@ -27,10 +40,9 @@ pub enum FlowAction {
         ifindex: IfIndex,
         /// With their tag as it shall be.
         tag: FlowTag,
-        /// At once to the other end of its netdev, a veth whose other end is in another network namespace and has the
-        /// packets' destination for its address; only of packets that come in by tcx.
-        to_peer: bool,
-        /// With this mark (`SO_MARK`); only of packets that come in by tcx.
+        /// How.
+        path: FlowPath,
+        /// With this mark (`SO_MARK`).
         mark: u32,
     },
     /// Nowhere.

@@ -7,7 +7,7 @@ use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl, offload};
-use forebay_kernel::{Datapath, NetdevLink, Promiscuous, program_name};
+use forebay_kernel::{Datapath, DatapathError, NetdevLink, Promiscuous, program_name};
 
 use super::flows::{peer_of, takes_frames};
 use super::hints::{self, Hints};
@@ -62,7 +62,14 @@ pub(super) fn fit_nothing(spec: &PortSpec) -> Fitting {
     Fitting { kind, completes_checksums: is_xdp }
 }
 
-/// A port's program that is to be attached. The kernel waits for a grace period meanwhile, so this is done without the
+/// The programs on a port's netdev, which are detached when this is dropped: that at the XDP hook first, which passes on what
+/// the one at tcx is to follow.
+pub(super) struct Links {
+    pub(super) xdp: Option<NetdevLink>,
+    _tcx: NetdevLink,
+}
+
+/// A port's programs that are to be attached. The kernel waits for a grace period meanwhile, so this is done without the
 /// control lock, and has all that it takes.
 pub(super) struct Attaching {
     datapath: Arc<Datapath>,
@@ -77,7 +84,7 @@ pub(super) struct Attaching {
 pub(super) struct Attached {
     pub(super) id: PortId,
     pub(super) netdev: Link,
-    pub(super) link: Result<NetdevLink, ApiError>,
+    pub(super) links: Result<Links, ApiError>,
     /// The netdev receives what is addressed to others.
     pub(super) promiscuous: Option<Promiscuous>,
     /// The netdev takes frames of XDP programs.
@@ -99,27 +106,35 @@ impl Attaching {
         }
     }
 
-    /// Attaches the program.
-    pub(super) fn link(&self) -> Result<NetdevLink, ApiError> {
-        let Self { datapath, id, kind, hints, netdev, .. } = self;
-        hints::tell_collector(datapath, *id, *kind, hints)?;
-        let attached = match kind {
-            AttachKind::Tcx => datapath.attach_tcx(netdev.ifindex, id.0),
-            AttachKind::Xdp => {
-                let program = hints::xdp_program(datapath, netdev.ifindex, hints)?;
-                datapath.attach_xdp(netdev.ifindex, id.0, &program)
-            }
-        };
-        attached.map_err(|error| refused(&error).with_value(&netdev.name))
+    /// Attaches the programs, and looks where the netdev leads.
+    fn carry_out(self) -> Attached {
+        let links = self.links();
+        let promiscuous = if links.is_ok() { self.receive_everything() } else { None };
+        let takes_frames = links.is_ok() && takes_frames(&self.netdev);
+        let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && links.is_ok());
+        Attached { id: self.id, netdev: self.netdev, links, promiscuous, takes_frames, peer }
     }
 
-    /// Attaches the program, and looks where the netdev leads.
-    fn carry_out(self) -> Attached {
-        let link = self.link();
-        let promiscuous = if link.is_ok() { self.receive_everything() } else { None };
-        let takes_frames = link.is_ok() && takes_frames(&self.netdev);
-        let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && link.is_ok());
-        Attached { id: self.id, netdev: self.netdev, link, promiscuous, takes_frames, peer }
+    fn links(&self) -> Result<Links, ApiError> {
+        let attached = self.datapath.attach_tcx(self.netdev.ifindex, self.id.0);
+        let tcx = attached.map_err(|error| self.refused(&error))?;
+        Ok(Links { xdp: self.xdp()?, _tcx: tcx })
+    }
+
+    /// Attaches the program at the XDP hook, if there is to be one.
+    pub(super) fn xdp(&self) -> Result<Option<NetdevLink>, ApiError> {
+        let Self { datapath, id, kind, hints, netdev, .. } = self;
+        hints::tell_collector(datapath, *id, *kind, hints)?;
+        if *kind == AttachKind::Tcx {
+            return Ok(None);
+        }
+        let program = hints::xdp_program(datapath, netdev.ifindex, hints)?;
+        let attached = datapath.attach_xdp(netdev.ifindex, id.0, &program);
+        attached.map(Some).map_err(|error| self.refused(&error))
+    }
+
+    fn refused(&self, error: &DatapathError) -> ApiError {
+        refused(error).with_value(&self.netdev.name)
     }
 
     /// The port works without, for what is addressed to its netdev.

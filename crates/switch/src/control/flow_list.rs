@@ -3,12 +3,13 @@
 //! There may be a million, so the list is made without the control lock: names and rules are copied under it, and the
 //! book of flows is locked for [`PIECE`] flows at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_control::flow::{FlowEntry, FlowRuns, TagAction};
+use forebay_control::port::AttachKind;
 use forebay_control::{MacAddr, PortId, Vid};
-use forebay_kernel::{FlowAction, FlowCount, FlowTag};
+use forebay_kernel::{FlowAction, FlowCount, FlowPath, FlowTag};
 use forebay_policy::Nanos;
 use forebay_wire::mac;
 
@@ -27,6 +28,8 @@ pub(crate) struct FlowLister {
     book: Arc<Mutex<FlowBook>>,
     rules: Arc<RuleSet>,
     names: HashMap<PortId, String>,
+    /// Ports whose packets come in by XDP.
+    with_xdp: HashSet<PortId>,
     now: Nanos,
 }
 
@@ -39,7 +42,8 @@ pub(crate) fn settle_flows(book: &Mutex<FlowBook>, now: Nanos) {
 impl Control {
     pub(crate) fn flow_lister(&self) -> FlowLister {
         let (book, rules) = (self.flows.shared_book(), Arc::clone(self.publication.rules()));
-        FlowLister { book, rules, names: self.port_names(), now: self.now() }
+        let with_xdp = self.ports.values().filter(|port| port.kind == AttachKind::Xdp).map(|port| port.id);
+        FlowLister { book, rules, names: self.port_names(), with_xdp: with_xdp.collect(), now: self.now() }
     }
 
     /// Name of each port.
@@ -82,10 +86,20 @@ impl FlowLister {
         let shown =
             self.show_proposal(&entry.proposal, action, entry.carried, [entry.installed, entry.used])?;
         let reason = match entry.verdict.action {
-            FlowAction::Output { to_peer: true, .. } => Some(TO_PEER.to_owned()),
+            FlowAction::Output { path: FlowPath::Peer, .. } => Some(TO_PEER.to_owned()),
             _ => shown.reason,
         };
-        Some(FlowEntry { tag, runs: FlowRuns::Kernel, reason, ..shown })
+        Some(FlowEntry { tag, runs: self.runs(entry), reason, ..shown })
+    }
+
+    /// Which of the kernel's programs acts.
+    fn runs(&self, entry: &Entry) -> FlowRuns {
+        let is_passed_on = matches!(
+            entry.verdict.action,
+            FlowAction::Output { path: FlowPath::Packets | FlowPath::Peer, .. }
+        );
+        let has_xdp = self.with_xdp.contains(&PortId(entry.proposal.key.port_id()));
+        if has_xdp && !is_passed_on { FlowRuns::Xdp } else { FlowRuns::Tcx }
     }
 
     fn show_user_flow(&self, entry: &UserEntry) -> Option<FlowEntry> {

@@ -261,15 +261,16 @@ impl Change<'_> {
         let port = &self.ports[&id];
         let hints = port.hints.hints().clone();
         tell_collector(&self.datapath, id, port.kind, &hints)?;
-        let Some(attachment) = port.attachment.as_ref().filter(|_| port.kind == AttachKind::Xdp) else {
+        let Some(attachment) = port.attachment.as_ref().filter(|found| found.links.xdp.is_some()) else {
             return Ok(());
         };
         let (datapath, ifindex) = (Arc::clone(&self.datapath), attachment.ifindex);
         let program = self
             .without_lock(|| xdp_program(&datapath, ifindex, &hints))
             .map_err(|error| error.with_remedy("the old program was left attached"))?;
-        let Some(attachment) = &self.ports[&id].attachment else { return Ok(()) };
-        attachment.link.replace(program.as_fd()).map_err(|error| refused(&error))
+        let attachment = self.ports[&id].attachment.as_ref();
+        let Some(link) = attachment.and_then(|found| found.links.xdp.as_ref()) else { return Ok(()) };
+        link.replace(program.as_fd()).map_err(|error| refused(&error))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use forebay_control::port::PortState;
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
+use forebay_kernel::Promiscuous;
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{NetdevLink, Promiscuous};
 
-use super::attach::Fitting;
+use super::attach::{Fitting, Links};
 use super::flows::peer_of;
 use super::port::{Attachment, Binding, Port};
 use super::{Change, Control, attach};
@@ -152,9 +152,9 @@ impl Port {
 }
 
 /// The port has its program on `netdev`.
-pub(super) fn take(port: &mut Port, (link, promiscuous): (NetdevLink, Option<Promiscuous>), netdev: Link) {
+pub(super) fn take(port: &mut Port, (links, promiscuous): (Links, Option<Promiscuous>), netdev: Link) {
     (port.state, port.reason) = judge(port, &netdev);
-    port.attachment = Some(Attachment { link, promiscuous, ifindex: netdev.ifindex, netdev });
+    port.attachment = Some(Attachment { links, promiscuous, ifindex: netdev.ifindex, netdev });
 }
 
 /// The netdev has changed; says whether the packet path must know.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Weak};
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{Bank, KernelCounters, NetdevLink, Promiscuous, RingAccount};
+use forebay_kernel::{Bank, KernelCounters, Promiscuous, RingAccount};
 use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
+use super::attach::Links;
 use super::hints::{Hints, Programs};
 use super::port_probing::Probing;
 use super::port_rxq::Rxq;
@@ -22,10 +23,9 @@ use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
 use crate::worker::Slot;
 
-/// The program on a port's netdev, while there is one.
+/// What a port holds of its netdev, while there is one.
 pub(super) struct Attachment {
-    /// Held for its drop, which detaches the program.
-    pub(super) link: NetdevLink,
+    pub(super) links: Links,
     /// Held for its drop, after which the netdev receives only what is addressed to it.
     pub(super) promiscuous: Option<Promiscuous>,
     pub(super) ifindex: IfIndex,

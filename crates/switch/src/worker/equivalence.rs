@@ -1,8 +1,9 @@
-//! Three answers to the same packets: that of a plain model, of a worker, and of the kernel program.
+//! Three answers to the same packets: that of a plain model, of a worker, and of the kernel programs.
 //!
-//! Random ports, VLANs, rules and packets out of so few values that they meet. Each packet comes to the kernel program
-//! first; what that leaves goes to the worker, whose proposal is put in, and to the kernel program once more. All who say
-//! where a packet goes must say the same, byte by byte; and who was told must know.
+//! Random ports, VLANs, rules and packets out of so few values that they meet. Each packet comes to the kernel programs
+//! first, to that for tcx where that for XDP passes it on; what they leave goes to the worker, whose proposal is put in, and
+//! to the kernel programs once more. All who say where a packet goes must say the same, byte by byte; and who was told must
+//! know.
 //!
 //! `FOREBAY_EQUIVALENCE_PACKETS` says how many packets, `FOREBAY_EQUIVALENCE_SEED` which.
 
@@ -20,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use forebay_control::DropReason;
 use forebay_flow::{Fields, Network, TagKinds, Unread};
 use forebay_kernel::netlink::PrivateNetns;
-use forebay_kernel::{FlowAction, FlowKey};
+use forebay_kernel::{FlowAction, FlowKey, FlowPath, FlowTag};
 
 use oracle::{Copies, Oracle};
 use packets::Packet;
@@ -42,6 +43,8 @@ const KNOWN: usize = 40;
 const DROP: i32 = 1;
 const PASS: i32 = 2;
 const REDIRECT: i32 = 4;
+/// `TC_ACT_REDIRECT`, include/uapi/linux/pkt_cls.h.
+const TC_REDIRECT: i32 = 7;
 
 /// `DEEPER_PORTS`, bpf/forebay.h.
 const ASKS_PORTS: u16 = 16;
@@ -73,6 +76,7 @@ fn kernel_and_user_space_send_every_packet_where_a_plain_model_does() {
             let followed = tally.followed + tally.told;
             assert!(followed * 20 > packets, "few packets were followed: {tally:?}");
             assert!(tally.repeated * 1000 > packets, "few decisions were repeated: {tally:?}");
+            assert!(tally.passed_on * 1000 > packets, "few packets were passed on: {tally:?}");
             assert!(tally.stacked * 1000 > packets, "few packets with further tags were followed: {tally:?}");
             assert!(tally.undecidable * 1000 > packets, "few packets were in doubt: {tally:?}");
         }
@@ -91,6 +95,8 @@ struct Tally {
     told: u64,
     dropped: u64,
     deeper: u64,
+    /// By tcx, to which XDP had passed them on.
+    passed_on: u64,
     /// By the worker, as with one before.
     repeated: u64,
     /// By the kernel, of packets with further tags.
@@ -125,8 +131,15 @@ struct Run {
     flow_ids: HashMap<(u16, Vec<u8>), u32>,
 }
 
-/// What the kernel did with a packet: `None`, nothing.
-type Followed = Option<Copies>;
+/// What the kernel did with a packet.
+enum Followed {
+    /// It would be the slow path's.
+    No,
+    /// It left like this.
+    Yes(Copies),
+    /// XDP passed it on with a tag, which is beside the packet in tcx: no trial can have that.
+    PassedOn,
+}
 
 impl Run {
     fn new(seed: u64) -> Self {
@@ -200,12 +213,16 @@ impl Run {
         let about = About { seed: self.seed, number, input, packet };
         let stations = self.oracle.stations.clone();
         let wanted = self.oracle.decide(packet, input);
-        if let Some(copies) = self.kernel(input, packet, &about) {
-            self.check(&copies, &wanted, "the kernel", &about);
-            self.tally.stacked += u64::from(!packet.further.is_empty());
-            assert_eq!(self.oracle.stations, stations, "the kernel followed, and there was news, {about}");
-            self.tally.followed += 1;
-            return;
+        match self.kernel(input, packet, &about) {
+            Followed::No => {}
+            followed => {
+                assert_eq!(
+                    self.oracle.stations, stations,
+                    "the kernel followed, and there was news, {about}"
+                );
+                self.tally.followed += 1;
+                return self.check_followed(followed, &wanted, &about);
+            }
         }
         let flow_id = self.flow_id(input, packet);
         let (copies, proposal) = self.product.decide(input, &packet.bytes, flow_id);
@@ -226,25 +243,28 @@ impl Run {
         let followed = self.kernel(input, packet, &about);
         let must = proposal.is_some_and(|proposal| {
             let fits = proposal.repeat.is_ok_and(|verdict| packet.bytes.len() <= verdict.max_length.into());
-            fits && self.is_looked_up(input, packet) && (proposal.deeper.is_none() || self.is_classed(packet))
+            fits && (proposal.deeper.is_none() || self.is_classed(packet))
         });
         assert_eq!(
-            followed.is_some(),
+            !matches!(followed, Followed::No),
             must,
             "whether the kernel followed once it was told {proposal:?}, {about}"
         );
         let is_undecidable = self.product.verdict() == Some(Verdict::Drop(DropReason::Undecidable));
         self.tally.undecidable += u64::from(is_undecidable);
-        if let Some(copies) = followed {
-            self.tally.stacked += u64::from(!packet.further.is_empty());
-            self.check(&copies, &wanted, "the kernel once it was told", &about);
+        if !matches!(followed, Followed::No) {
             self.tally.told += 1;
+            self.check_followed(followed, &wanted, &about);
         }
     }
 
-    /// Programs leave alone what might have to be finished.
-    fn is_looked_up(&self, input: u16, packet: &Packet) -> bool {
-        !(self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished)
+    fn check_followed(&mut self, followed: Followed, wanted: &Copies, about: &About<'_>) {
+        self.tally.stacked += u64::from(!about.packet.further.is_empty());
+        match followed {
+            Followed::No => {}
+            Followed::Yes(copies) => self.check(&copies, wanted, "the kernel", about),
+            Followed::PassedOn => self.tally.passed_on += 1,
+        }
     }
 
     /// Programs leave alone what they cannot tell the class of.
@@ -273,7 +293,7 @@ impl Run {
 
     /// The flow id that a program with hints would give to the packet, or 0.
     fn told(&mut self, input: u16, packet: &Packet) -> u32 {
-        if packet.tci.is_some() || !self.is_looked_up(input, packet) {
+        if packet.tci.is_some() {
             return 0;
         }
         let outer = outer_key(input, packet);
@@ -300,26 +320,46 @@ impl Run {
     fn kernel(&mut self, input: u16, packet: &Packet, about: &About<'_>) -> Followed {
         let key = self.key(input, packet);
         let before = key.and_then(|key| self.product.flow(key)).map(|(_, count)| count);
+        let missed = self.product.missed(input);
         let tried = self.product.run(input, &packet.bytes);
-        let (verdict, out) = (tried.verdict, tried.packet.to_vec());
+        let (mut verdict, mut out) = (tried.verdict, tried.packet.to_vec());
+        let is_passed_on = verdict == PASS;
+        if is_passed_on {
+            assert_eq!(out, packet.bytes, "passed on, and changed, {about}");
+            if packet.tci.is_some() {
+                return Followed::PassedOn;
+            }
+            let tried = self.product.run_tcx(input, &packet.bytes);
+            assert_eq!(tried.verdict, TC_REDIRECT, "passed on to nobody, {about}");
+            (verdict, out) = (REDIRECT, tried.packet.to_vec());
+            self.tally.passed_on += 1;
+        }
         let after = key.and_then(|key| self.product.flow(key));
-        if verdict == PASS {
-            assert_eq!(after.map(|(_, count)| count), before, "let pass, and counted, {about}");
-            assert_eq!(out, packet.bytes, "let pass, and changed, {about}");
-            return None;
+        if self.product.missed(input) > missed {
+            assert_eq!(after.map(|(_, count)| count), before, "missed, and counted, {about}");
+            assert_eq!(out, packet.bytes, "missed, and changed, {about}");
+            return Followed::No;
         }
         let (flow, [packets, bytes]) = after.unwrap_or_else(|| panic!("followed no flow, {about}"));
         let [packets_before, bytes_before] = before.expect("it was there");
         let moved = [packets - packets_before, bytes - bytes_before];
         assert_eq!(moved, [1, packet.bytes.len() as u64], "not this flow's counters moved, {about}");
         match (verdict, flow.action) {
-            (REDIRECT, FlowAction::Output { port_id, .. }) => {
+            (REDIRECT, FlowAction::Output { port_id, path, tag, .. }) => {
+                let is_unfinished =
+                    self.oracle.ports[usize::from(input)].leaves_checksums && packet.looks_unfinished;
+                let must_be_passed_on = path != FlowPath::Frames || is_unfinished;
+                assert_eq!(is_passed_on, must_be_passed_on, "whether tcx followed it, {about}");
                 self.check_length(port_id, packet, about);
-                Some(vec![(port_id, out)])
+                // The tag that tcx puts on is beside the packet, where no trial shows it.
+                if let (true, FlowTag::Set(vid)) = (is_passed_on, tag) {
+                    out.splice(12..12, [0x81, 0, (vid >> 8) as u8, vid as u8]);
+                }
+                Followed::Yes(vec![(port_id, out)])
             }
             (DROP, FlowAction::Drop { .. }) => {
                 self.tally.dropped += 1;
-                Some(Vec::new())
+                Followed::Yes(Vec::new())
             }
             other => panic!("{other:?}, {about}"),
         }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use forebay_control::{DropReason, PortId};
 use forebay_flow::Class;
-use forebay_kernel::{FlowAction, FlowCount, FlowKey, FlowTag, FlowVerdict, Generations, StationSlot};
+use forebay_kernel::{
+    FlowAction, FlowCount, FlowKey, FlowPath, FlowTag, FlowVerdict, Generations, StationSlot,
+};
 use forebay_policy::Nanos;
 use forebay_wire::Tag;
 use forebay_xsk::TagEdit;
@@ -64,10 +66,9 @@ pub(crate) struct Unrepeatable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     Captured,
-    NoFrames,
     Copies,
     Flooded,
-    Marked,
+    NoOutput,
     Off,
 }
 
@@ -76,10 +77,9 @@ impl Why {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Why::Captured => "the port is captured",
-            Why::NoFrames => "the output takes no frames from XDP programs",
             Why::Copies => "more than one copy",
             Why::Flooded => "flooded",
-            Why::Marked => "frames between drivers have no mark",
+            Why::NoOutput => "the output is down",
             Why::Off => "the fast path is off",
         }
     }
@@ -246,15 +246,25 @@ fn repeatable(
             let generation = topology.port(id).map_or(0, |port| port.generation);
             Ok((FlowAction::Drop { port_id: id.0 }, generation, u16::MAX))
         }
-        (Verdict::Forward(_), Some(_)) if port.is_xdp && headers.mark != 0 => no(Why::Marked),
-        (Verdict::Forward(id), Some((output, ifindex))) if port.reaches(output) => {
+        (Verdict::Forward(id), Some((output, ifindex))) => {
             let tag = flow_tag(headers.flow_egress(&output.vlans), headers.vid);
-            let to_peer = !port.is_xdp && output.peer == Some(headers.dst);
-            let action = FlowAction::Output { port_id: id.0, ifindex, tag, to_peer, mark: headers.mark };
+            let path = path(port, output, headers);
+            let action = FlowAction::Output { port_id: id.0, ifindex, tag, path, mark: headers.mark };
             Ok((action, output.generation, longest(output, headers.tag)))
         }
-        (Verdict::Forward(_), _) => no(Why::NoFrames),
+        (Verdict::Forward(_), None) => no(Why::NoOutput),
         (Verdict::Flood, _) => no(Why::Flooded),
+    }
+}
+
+/// How packets with these headers get from `port` to `output`. Frames between drivers have no mark.
+fn path(port: &PortEntry, output: &PortEntry, headers: Headers) -> FlowPath {
+    if port.is_xdp && output.takes_frames && headers.mark == 0 {
+        FlowPath::Frames
+    } else if output.peer == Some(headers.dst) {
+        FlowPath::Peer
+    } else {
+        FlowPath::Packets
     }
 }
 
@@ -375,18 +385,32 @@ mod tests {
     fn what_the_kernel_cannot_do_says_why() {
         let captured = PortEntry { is_captured: true, ..entry(0, "all") };
         let xdp = PortEntry { is_xdp: true, ..entry(1, "all") };
-        let deaf = PortEntry { takes_frames: false, ..entry(2, "all") };
-        let topology = carrying([captured, xdp, deaf, entry(3, "all")]);
+        let down = PortEntry { output: None, ..entry(2, "all") };
+        let topology = carrying([captured, xdp, down, entry(3, "all")]);
         let why = |from: u16, made: Made<'_>| {
             let port = topology.port(PortId(from)).expect("it is there");
             repeatable(&topology, port, headers(None), &made).err().map(|cannot| cannot.why)
         };
         let to = |port| made(Verdict::Forward(PortId(port)));
         assert_eq!(why(0, to(3)), Some(Why::Captured));
-        assert_eq!(why(1, to(2)), Some(Why::NoFrames));
+        assert_eq!(why(1, to(2)), Some(Why::NoOutput));
         assert_eq!(why(1, made(Verdict::Flood)), Some(Why::Flooded));
         assert_eq!(why(1, Made { has_copies: true, ..to(3) }), Some(Why::Copies));
-        assert_eq!((why(1, to(3)), why(3, to(2))), (None, None));
+        assert_eq!((why(1, to(3)), why(3, to(1))), (None, None));
+    }
+
+    #[test]
+    fn frames_go_between_drivers_where_both_can_and_no_mark_is_to_be_set() {
+        let xdp = PortEntry { is_xdp: true, ..entry(0, "all") };
+        let deaf = PortEntry { takes_frames: false, ..entry(1, "all") };
+        let beside = PortEntry { peer: Some(headers(None).dst), ..deaf.clone() };
+        let marked = Headers { mark: 7, ..headers(None) };
+        assert_eq!(path(&xdp, &entry(1, "all"), headers(None)), FlowPath::Frames);
+        assert_eq!(path(&xdp, &entry(1, "all"), marked), FlowPath::Packets);
+        assert_eq!(path(&xdp, &deaf, headers(None)), FlowPath::Packets);
+        assert_eq!(path(&xdp, &beside, headers(None)), FlowPath::Peer);
+        assert_eq!(path(&xdp, &beside, marked), FlowPath::Peer);
+        assert_eq!(path(&entry(0, "all"), &entry(1, "all"), headers(None)), FlowPath::Packets);
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn flows_are_listed_and_forgotten() {
         deeper: None,
         action: "output:b".to_owned(),
         tag: TagAction::Remove,
-        runs: FlowRuns::Kernel,
+        runs: FlowRuns::Tcx,
         reason: None,
         rule: None,
         packets: 3,

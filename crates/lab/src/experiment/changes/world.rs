@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_control::fdb::FdbEntry;
-use forebay_control::flow::{FlowList, FlowRuns, FlowsRefused};
+use forebay_control::flow::{FlowList, FlowsRefused};
 use forebay_control::id::Vid;
 use forebay_control::port::{Attach, PortAdd, PortAddReply, PortSet, PortSpec};
 use forebay_control::rule::{RuleAction, RuleAdd, RuleShow};
@@ -165,7 +165,7 @@ impl World {
         while start.elapsed() < CARRIED_LIMIT {
             let list: FlowList = self.api.get("/v1/flows")?;
             let is_carried = list.flows.iter().any(|flow| {
-                let is_stream = flow.runs == FlowRuns::Kernel && flow.dst_mac.0 == mac_of(S);
+                let is_stream = flow.runs.is_kernel() && flow.dst_mac.0 == mac_of(S);
                 is_stream && flow.packets > 0 && repeated.is(&flow.action, flow.tag)
             });
             if is_carried {

@@ -2,21 +2,22 @@
 //! program that follows its flows.
 
 use std::num::NonZeroU32;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use forebay_control::{IfIndex, PortId};
 use forebay_kernel::netlink::link;
-use forebay_kernel::trial::{Trial, Tried};
+use forebay_kernel::trial::{TcContext, Trial, Tried};
 use forebay_kernel::{
-    Bank, ClassTable, Datapath, DatapathOptions, FlowAction, FlowKey, FlowVerdict, PortConfig, XdpProgram,
-    XdpVariant,
+    Bank, ClassTable, CollectorEnds, Datapath, DatapathOptions, FlowAction, FlowKey, FlowVerdict, PortConfig,
+    RingOwner, RingRule, XdpProgram, XdpVariant,
 };
 use forebay_policy::{Nanos, Turn};
 use forebay_pool::{Arena, FrameSize, Pool};
 use rtrb::{Consumer, RingBuffer};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::oracle::{Copies, Port};
 use super::world;
@@ -67,6 +68,20 @@ pub(super) struct Product {
     netdevs: Vec<IfIndex>,
     program: XdpProgram,
     trial: Trial,
+    _slow_path: OwnedFd,
+}
+
+/// A slow path whose rings take nothing, so that what it would get is counted and dropped.
+fn full_slow_path(datapath: &Datapath, collector: IfIndex) -> OwnedFd {
+    let bank = Bank::Collector(0);
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
+    let socket = socket.expect("an AF_XDP socket");
+    datapath.set_socket(bank, RingOwner::Shared, 0, socket.as_fd()).expect("a socket");
+    let full = RingRule { depth: 0, reserve: 0, th: 0, limit: u32::MAX };
+    datapath.ring_account(RingOwner::Shared, 0).set_rule(full);
+    let ends = CollectorEnds { transmit_ifindex: collector, receive_ifindex: collector };
+    datapath.connect_collector(0, ends).expect("a collector");
+    socket
 }
 
 fn netdevs() -> Vec<IfIndex> {
@@ -90,6 +105,7 @@ impl Product {
             collector_rx: netdevs[usize::from(MAX_PORTS)],
         };
         let datapath = Datapath::load(&options, None).expect("the programs load");
+        let slow_path = full_slow_path(&datapath, options.collector_rx);
         let limits = Limits { total: 4096, per_port: 4096, ageing_s: u32::MAX };
         let shared = Arc::new(Shared {
             topology: Arc::new(ArcSwap::from_pointee(Topology::default())),
@@ -131,6 +147,7 @@ impl Product {
             publication,
             program: datapath.xdp_program(netdevs[0], XdpVariant::Plain).expect("a program"),
             trial: Trial::default(),
+            _slow_path: slow_path,
             datapath,
             netdevs,
         }
@@ -243,6 +260,18 @@ impl Product {
     pub(super) fn run(&mut self, input: u16, bytes: &[u8]) -> Tried<'_> {
         let ifindex = self.netdevs[usize::from(input)];
         self.trial.xdp(self.program.as_fd(), ifindex, 0, bytes).expect("a run")
+    }
+
+    /// Runs the program at tcx over a packet that the one at the XDP hook has passed on.
+    pub(super) fn run_tcx(&mut self, input: u16, bytes: &[u8]) -> Tried<'_> {
+        let ifindex = self.netdevs[usize::from(input)];
+        let context = TcContext { ifindex, ..TcContext::default() };
+        self.trial.tc(self.datapath.tcx_program(), &context, bytes).expect("a run")
+    }
+
+    /// Packets for which the kernel had no flow. The slow path's rings are full, so that they go nowhere.
+    pub(super) fn missed(&self, input: u16) -> u64 {
+        self.datapath.counters(input).slow_path_packets
     }
 
     /// The flow with this key: what it says, and what it carried.
