@@ -189,6 +189,12 @@ int bare_xdp(struct xdp_md *ctx)
 	return bpf_redirect_map(&out, 0, 0);
 }
 
+SEC("xdp")
+int pass_xdp(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
 SEC("tc")
 int bare_tcx(struct __sk_buff *skb)
 {

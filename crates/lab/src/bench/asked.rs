@@ -3,7 +3,9 @@
 use forebay_testbed::measure::spread::Spread;
 
 use super::Contender;
-use super::Contender::{BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpFlowIds, XdpSlow};
+use super::Contender::{
+    BareXdp, Bridge, BridgeXdp, Ovs, Tcx, TcxRule, TcxSlow, Uplink, Xdp, XdpFlowIds, XdpSlow,
+};
 
 pub(super) const SMALL_PACKETS: &str = "60-byte frames, Mpps";
 pub(super) const ONE_STREAM: &str = "one TCP stream, Gbit/s";
@@ -18,6 +20,22 @@ pub(super) const CONNECTIONS: &str = "TCP connections, 1000/s";
 pub(super) const DROPPED_1: &str = "cycles a packet that a rule drops, 1 flow";
 pub(super) const DROPPED_128: &str = "cycles a packet that a rule drops, 128 flows";
 pub(super) const DROPPED_8192: &str = "cycles a packet that a rule drops, 8192 flows";
+/// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins.
+pub(super) const IN: [&str; 5] = [
+    "uplink to container, one TCP stream, Gbit/s",
+    "uplink to container, eight TCP streams, Gbit/s",
+    "uplink to container, 18-byte datagrams received, Mpps",
+    "uplink to container, TCP request/response p50, µs",
+    "uplink to container, TCP request/response p99, µs",
+];
+/// The other way.
+pub(super) const OUT: [&str; 5] = [
+    "container to uplink, one TCP stream, Gbit/s",
+    "container to uplink, eight TCP streams, Gbit/s",
+    "container to uplink, 18-byte datagrams received, Mpps",
+    "container to uplink, TCP request/response p50, µs",
+    "container to uplink, TCP request/response p99, µs",
+];
 
 /// One ratio that is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +54,7 @@ pub(super) enum Bound {
 }
 
 /// Everything that is asked.
-pub(super) const ALL: [Asked; 21] = [
+pub(super) const ALL: [Asked; 31] = [
     at_least(4.0, SMALL_PACKETS, Xdp, Bridge),
     at_least(0.85, SMALL_PACKETS, Xdp, BareXdp),
     at_least(1.5, SMALL_PACKETS, Tcx, Bridge),
@@ -49,8 +67,18 @@ pub(super) const ALL: [Asked; 21] = [
     at_most(1.0, TCP_P99, Tcx, Bridge),
     at_most(1.0, UDP_P50, Tcx, Bridge),
     at_most(1.0, UDP_P99, Tcx, Bridge),
+    at_least(1.2, IN[0], Uplink, BridgeXdp),
+    at_least(1.2, IN[1], Uplink, BridgeXdp),
+    at_least(1.0, IN[2], Uplink, BridgeXdp),
+    at_most(1.0, IN[3], Uplink, BridgeXdp),
+    at_most(1.0, IN[4], Uplink, BridgeXdp),
+    at_least(1.0, OUT[0], Uplink, BridgeXdp),
+    at_least(1.0, OUT[1], Uplink, BridgeXdp),
+    at_least(1.0, OUT[2], Uplink, BridgeXdp),
+    at_most(1.0, OUT[3], Uplink, BridgeXdp),
+    at_most(1.0, OUT[4], Uplink, BridgeXdp),
     at_least(1.0, WEB, Tcx, Bridge),
-    at_least(0.9, CONNECTIONS, Tcx, Bridge),
+    at_least(1.0, CONNECTIONS, Tcx, Bridge),
     at_least(0.9, CONNECTIONS, TcxRule, Bridge),
     at_most(0.68, DROPPED_1, XdpFlowIds, XdpSlow),
     at_most(0.68, DROPPED_128, XdpFlowIds, XdpSlow),

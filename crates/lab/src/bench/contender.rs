@@ -2,7 +2,7 @@
 
 use forebay_control::port::Attach;
 use forebay_testbed::Result;
-use forebay_testbed::dut::{Bare, Bridge, Dut, Forebay, ForebayOptions, Ovs};
+use forebay_testbed::dut::{Bare, Bridge, Dut, Forebay, ForebayOptions, Ovs, bridge};
 use forebay_testbed::host::PortKind;
 use forebay_testbed::lab::Lab;
 
@@ -25,8 +25,14 @@ pub enum Contender {
     XdpHints,
     /// The same, with the hints of our own program: an id for each flow.
     XdpFlowIds,
+    /// Forebay with a NIC's port, which has XDP, and a container's, which has not; its decisions repeated in the kernel.
+    Uplink,
     /// The kernel's bridge.
     Bridge,
+    /// The same, with netfilter called for each packet.
+    BridgeNetfilter,
+    /// The first, with an XDP program on the first port that passes everything on.
+    BridgeXdp,
     /// Open vSwitch with AF_XDP ports.
     Ovs,
     /// A tcx program that redirects to the other port, whatever the packet.
@@ -46,27 +52,38 @@ impl Contender {
             Contender::XdpSlow => "forebay (xdp, slow path)",
             Contender::XdpHints => "forebay (xdp, hash)",
             Contender::XdpFlowIds => "forebay (xdp, flow ids)",
+            Contender::Uplink => "forebay (uplink)",
             Contender::Bridge => "bridge",
+            Contender::BridgeNetfilter => "bridge (netfilter)",
+            Contender::BridgeXdp => "bridge (xdp pass)",
             Contender::Ovs => "ovs-afxdp",
             Contender::BareTcx => "tcx redirect (bare)",
             Contender::BareXdp => "xdp redirect (bare)",
         }
     }
 
-    /// How hosts are connected.
-    pub const fn ports(self) -> PortKind {
+    /// How the hosts of a pair are connected.
+    pub const fn ports(self) -> [PortKind; 2] {
         match self {
-            Contender::Xdp | Contender::XdpSlow => PortKind::VethXdp,
-            Contender::XdpHints | Contender::XdpFlowIds => PortKind::VethXdp,
-            Contender::Ovs | Contender::BareXdp => PortKind::VethXdp,
-            Contender::Tcx | Contender::TcxRule | Contender::TcxSlow => PortKind::VethTcx,
-            Contender::Bridge | Contender::BareTcx => PortKind::VethTcx,
+            Contender::Xdp | Contender::XdpSlow => [PortKind::VethXdp; 2],
+            Contender::XdpHints | Contender::XdpFlowIds => [PortKind::VethXdp; 2],
+            Contender::Ovs | Contender::BareXdp => [PortKind::VethXdp; 2],
+            Contender::Uplink => [PortKind::VethXdp, PortKind::VethTcx],
+            Contender::Tcx | Contender::TcxRule | Contender::TcxSlow => [PortKind::VethTcx; 2],
+            Contender::Bridge | Contender::BridgeNetfilter | Contender::BridgeXdp => [PortKind::VethTcx; 2],
+            Contender::BareTcx => [PortKind::VethTcx; 2],
         }
+    }
+
+    /// How all hosts are connected, where there are more than two.
+    pub(super) const fn port(self) -> PortKind {
+        self.ports()[1]
     }
 
     /// Whether it is what the others are compared with.
     pub(super) const fn is_peer(self) -> bool {
-        matches!(self, Contender::Bridge | Contender::Ovs | Contender::BareTcx | Contender::BareXdp)
+        use Contender::{BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs};
+        matches!(self, Bridge | BridgeNetfilter | BridgeXdp | Ovs | BareTcx | BareXdp)
     }
 
     /// Whether a rule is in force.
@@ -79,6 +96,7 @@ impl Contender {
         match self {
             Contender::Ovs => Ovs::is_installed(),
             Contender::TcxRule | Contender::XdpHints | Contender::XdpFlowIds => Forebay::has_rules(),
+            Contender::BridgeNetfilter => bridge::has_netfilter(),
             _ => true,
         }
     }
@@ -90,7 +108,7 @@ impl Contender {
     pub(super) fn start(self, lab: &Lab) -> Result<Box<dyn Dut>> {
         let options = || ForebayOptions::default().pinned_to(WORKER_CPU);
         Ok(match self {
-            Contender::Tcx | Contender::TcxRule | Contender::Xdp => {
+            Contender::Tcx | Contender::TcxRule | Contender::Xdp | Contender::Uplink => {
                 Box::new(Forebay::start(lab, options().offloaded())?)
             }
             Contender::TcxSlow | Contender::XdpSlow | Contender::XdpFlowIds => {
@@ -98,6 +116,8 @@ impl Contender {
             }
             Contender::XdpHints => Box::new(Forebay::start(lab, options().allowing_programs())?),
             Contender::Bridge => Box::new(Bridge::start(lab)?),
+            Contender::BridgeNetfilter => Box::new(Bridge::start_with_netfilter(lab)?),
+            Contender::BridgeXdp => Box::new(Bridge::start(lab)?.passing_by_xdp("h1")?),
             Contender::Ovs => Box::new(Ovs::start(lab, WORKER_CPU)?),
             Contender::BareTcx => Box::new(Bare::start(lab, Attach::Tcx)),
             Contender::BareXdp => Box::new(Bare::start(lab, Attach::Xdp)),

@@ -37,6 +37,6 @@ fn megabytes(less: u64, more: u64) -> f64 {
 }
 
 fn ports(contender: Contender) -> Vec<PortSpec> {
-    let attach = if contender.ports() == PortKind::VethXdp { Attach::Xdp } else { Attach::Tcx };
+    let attach = if contender.port() == PortKind::VethXdp { Attach::Xdp } else { Attach::Tcx };
     (1..=PORTS).map(|n| PortSpec { attach, ..PortSpec::new(format!("p{n}")) }).collect()
 }

@@ -40,6 +40,8 @@ pub enum Benchmark {
     SmallUdp,
     /// Request and response, TCP and UDP.
     Latency,
+    /// TCP streams, small datagrams, request and response between a NIC's port and a container's, both ways.
+    Uplink,
     /// wrk against nginx, over connections that are kept.
     Web,
     /// Short TCP connections, many at a time.
@@ -57,12 +59,13 @@ pub enum Benchmark {
 }
 
 impl Benchmark {
-    const ALL: [Benchmark; 12] = [
+    const ALL: [Benchmark; 13] = [
         Benchmark::SmallPackets,
         Benchmark::TcpStream,
         Benchmark::TcpStreams8,
         Benchmark::SmallUdp,
         Benchmark::Latency,
+        Benchmark::Uplink,
         Benchmark::Web,
         Benchmark::Connections,
         Benchmark::NewFlows,
@@ -75,14 +78,19 @@ impl Benchmark {
     /// Who takes part: the fast path where it makes a difference, the slow path beside Open vSwitch, which is its peer.
     fn contenders(self) -> &'static [Contender] {
         use Contender::{
-            BareTcx, BareXdp, Bridge, Ovs, Tcx, TcxRule, TcxSlow, Xdp, XdpFlowIds, XdpHints, XdpSlow,
+            BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs, Tcx, TcxRule, TcxSlow, Uplink, Xdp,
+            XdpFlowIds, XdpHints, XdpSlow,
         };
         match self {
-            Benchmark::SmallPackets => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx, BareXdp],
-            Benchmark::TcpStream | Benchmark::TcpStreams8 => &[Tcx, Xdp, Bridge, BareTcx],
-            Benchmark::SmallUdp | Benchmark::Web => &[Tcx, Xdp, Bridge, BareTcx],
-            Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, Ovs, BareTcx],
-            Benchmark::Connections => &[Tcx, Xdp, Bridge, BareTcx, TcxRule],
+            Benchmark::SmallPackets => {
+                &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, BridgeNetfilter, Ovs, BareTcx, BareXdp]
+            }
+            Benchmark::TcpStream | Benchmark::TcpStreams8 | Benchmark::SmallUdp | Benchmark::Web => {
+                &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx]
+            }
+            Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, BridgeNetfilter, Ovs, BareTcx],
+            Benchmark::Uplink => &[Uplink, BridgeXdp, Bridge],
+            Benchmark::Connections => &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx, TcxRule],
             Benchmark::NewFlows => &[Xdp],
             Benchmark::Hints => &[XdpFlowIds, XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
@@ -98,6 +106,7 @@ impl Benchmark {
             Benchmark::TcpStreams8 => traffic::eight_streams(contender, duration),
             Benchmark::SmallUdp => traffic::small_udp(contender, duration),
             Benchmark::Latency => rates::latency(contender, duration),
+            Benchmark::Uplink => traffic::uplink(contender, duration),
             Benchmark::Web => traffic::web(contender, duration),
             Benchmark::Connections => traffic::connections(contender, duration),
             Benchmark::NewFlows => rates::new_flows(),

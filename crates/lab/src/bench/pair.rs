@@ -18,7 +18,8 @@ pub(super) struct Pair {
 impl Pair {
     pub(super) fn new(contender: Contender) -> Result<Pair> {
         let mut lab = Lab::new("bench")?;
-        let hosts = lab.hosts(2, contender.ports())?;
+        let [first, second] = contender.ports();
+        let hosts = vec![lab.host("h1", first)?, lab.host("h2", second)?];
         let mut dut = contender.start(&lab)?;
         dut.add_ports(&dut::ports_of(&hosts))?;
         dut::set_up_hosts(dut.as_ref(), &hosts)?;

@@ -31,7 +31,7 @@ const WARM_UP_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn small_packets(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let pair = Pair::new(contender)?;
-    if contender.ports() == PortKind::VethTcx {
+    if contender.port() == PortKind::VethTcx {
         // Without XDP on it, a veth takes redirected frames only with GRO.
         pair.lab.switch().ethtool("h1", &["gro", "on"])?;
     }
@@ -117,7 +117,7 @@ fn time_of_sending(duration: Duration) -> Result<f64> {
     Ok((sent.sender_time + softirq).as_secs_f64() / sent.frames as f64)
 }
 
-fn on_sender_cpu<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(super) fn on_sender_cpu<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let pinned = || cpu::pin_to(SENDER_CPU).and_then(|()| work());
     let joined = std::thread::scope(|scope| scope.spawn(pinned).join());
     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

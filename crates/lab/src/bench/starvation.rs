@@ -10,7 +10,7 @@ use crate::experiment::starvation::scene::{self, Scene};
 
 pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
     let mut lab = Lab::new("starve")?;
-    let hosts = lab.hosts(scene::HOSTS, contender.ports())?;
+    let hosts = lab.hosts(scene::HOSTS, contender.port())?;
     let mut dut = contender.start(&lab)?;
     let scene = Scene { lab: &lab, hosts: &hosts, duration, pings: scene::PINGS, attacker_cpu: SENDER_CPU };
     let seen = scene.play(dut.as_mut(), None)?;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use forebay_testbed::measure::{connections, datagrams};
+use forebay_testbed::measure::{connections, datagrams, latency};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::web::WebServer;
 use forebay_testbed::programs::wrk::WrkLoad;
 use forebay_testbed::{LabError, Result};
 
 use super::pair::Pair;
-use super::{Contender, SENDER_CPU, Value, asked};
+use super::{Contender, SENDER_CPU, Value, asked, rates};
 
 /// Of the page that is fetched: one segment with its headers.
 const PAGE_BYTES: usize = 1000;
@@ -30,6 +30,28 @@ fn streams(contender: Contender, count: u32, metric: &'static str, duration: Dur
     let _server = IperfServer::start(&pair.lab, server)?;
     let report = Iperf::seconds(whole_seconds(duration)).streams(count).run(client, server)?;
     Ok(vec![Value::new(metric, report.received_bits_per_second / 1e9)])
+}
+
+/// From the uplink to the container, and back.
+pub(super) fn uplink(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    let pair = Pair::new(contender)?;
+    let (beyond, container) = pair.ends();
+    let mut values = Vec::new();
+    for (from, to, names) in [(beyond, container, asked::IN), (container, beyond, asked::OUT)] {
+        let [one, eight, small, p50, p99] = names;
+        let server = IperfServer::start(&pair.lab, to)?;
+        for (metric, count) in [(one, 1), (eight, 8)] {
+            let report = Iperf::seconds(whole_seconds(duration)).streams(count).run(from, to)?;
+            values.push(Value::new(metric, report.received_bits_per_second / 1e9));
+        }
+        drop(server);
+        let received = datagrams::measure(from, to, SENDER_CPU, duration)?;
+        values.push(Value::new(small, received.per_second / 1e6));
+        let times = rates::on_sender_cpu(|| latency::tcp(from, to, duration))?;
+        values.push(Value::new(p50, times.p50.as_secs_f64() * 1e6));
+        values.push(Value::new(p99, times.p99.as_secs_f64() * 1e6));
+    }
+    Ok(values)
 }
 
 pub(super) fn small_udp(contender: Contender, duration: Duration) -> Result<Vec<Value>> {

@@ -89,7 +89,7 @@ fn redirect(from: &str, to: &str, attach: Attach) -> Result<End> {
     Ok(End { _attached: attached, _object: object })
 }
 
-fn ifindex(netdev: &str) -> Result<u32> {
+pub(super) fn ifindex(netdev: &str) -> Result<u32> {
     nix::net::if_::if_nametoindex(netdev)
         .map_err(|errno| LabError::system(format!("no netdev {netdev}"), errno))
 }
