@@ -13,7 +13,7 @@ use forebay_control::IfIndex;
 use libbpf_sys as sys;
 
 use crate::link::{self, NetdevLink};
-use crate::pins::{LinkKind, Pins};
+use crate::pins::{LinkKind, Pins, Setting};
 
 /// Most programs at one place of a netdev (`BPF_MPROG_MAX`, include/linux/bpf_mprog.h, 6.18).
 const MOST_PROGRAMS: usize = 64;
@@ -27,11 +27,11 @@ struct LeftLink {
     ifindex: IfIndex,
 }
 
-/// The links that an earlier daemon left, and the netdevs that it made promiscuous.
+/// The links that an earlier daemon left, and what it has set on netdevs.
 #[derive(Debug, Default)]
 pub(crate) struct LeftLinks {
     links: Vec<LeftLink>,
-    promiscuous: Vec<IfIndex>,
+    settings: Vec<(Setting, IfIndex)>,
 }
 
 impl LeftLinks {
@@ -47,7 +47,7 @@ impl LeftLinks {
         }
         let found = found.into_iter();
         let links = found.map(|(link, port_id, kind, ifindex)| LeftLink { link, port_id, kind, ifindex });
-        Self { links: links.collect(), promiscuous: pins.promiscuous_netdevs() }
+        Self { links: links.collect(), settings: pins.settings() }
     }
 
     /// The port and the netdev of each link.
@@ -55,15 +55,15 @@ impl LeftLinks {
         self.links.iter().map(|left| (left.port_id, left.ifindex))
     }
 
-    /// A port of this daemon keeps the netdev promiscuous.
-    pub(crate) fn keep_promiscuous(&mut self, ifindex: IfIndex) {
-        self.promiscuous.retain(|left| *left != ifindex);
+    /// A port of this daemon keeps what was set on the netdev.
+    pub(crate) fn keep(&mut self, setting: Setting, ifindex: IfIndex) {
+        self.settings.retain(|left| *left != (setting, ifindex));
     }
 
     /// Detaches what nobody has taken, and lets netdevs be as they were.
     pub(crate) fn release(&mut self, pins: &Pins) {
         self.links.clear();
-        self.promiscuous.drain(..).for_each(|ifindex| pins.take_back_promiscuity(ifindex));
+        self.settings.drain(..).for_each(|(setting, ifindex)| pins.take_back(setting, ifindex));
     }
 
     /// The link to this netdev, pinned under `name` from now on, with `program` in the place of its program. Nothing where

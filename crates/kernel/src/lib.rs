@@ -22,6 +22,7 @@ mod layout;
 mod left;
 mod link;
 mod mapped;
+mod merging;
 pub mod netlink;
 mod object;
 mod peer;
@@ -50,6 +51,7 @@ pub use layout::{
     Bank, COLLECTORS, CollectorEnds, LAYOUT_ORIGIN, ORIGIN_BYTES, OWN_LAYOUTS, PortConfig, source_port,
 };
 pub use link::{NetdevLink, program_name};
+pub use merging::Merging;
 pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;

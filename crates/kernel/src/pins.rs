@@ -17,7 +17,7 @@ use libbpf_sys as sys;
 use rustix::fs::{Access, access};
 
 use crate::DatapathError;
-use crate::netlink::link;
+use crate::netlink::{NetlinkError, link, offload};
 
 /// `BPF_FS_MAGIC`, include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -139,14 +139,14 @@ impl Pins {
 
     /// Tables go when the last program goes that knows them. No program knows the stations, which stay.
     pub(crate) fn forget_maps(&self) {
-        let is_no_map = |name: &str| LinkKind::of_pin(name).is_some() || of_note(name).is_some();
+        let is_no_map = |name: &str| LinkKind::of_pin(name).is_some() || Setting::of_note(name).is_some();
         self.forget_if(|name| name != STATIONS && !is_no_map(name));
     }
 
     fn forget_if(&self, is_meant: impl Fn(&str) -> bool) {
         for name in self.names().filter(|name| is_meant(name)) {
-            match of_note(&name) {
-                Some(ifindex) => self.take_back_promiscuity(ifindex),
+            match Setting::of_note(&name) {
+                Some((setting, ifindex)) => self.take_back(setting, ifindex),
                 None => self.forget(&name),
             }
         }
@@ -157,9 +157,9 @@ impl Pins {
         entries.filter_map(|entry| entry.file_name().into_string().ok())
     }
 
-    /// The netdevs whose flags are ours, by the notes.
-    pub(crate) fn promiscuous_netdevs(&self) -> Vec<IfIndex> {
-        self.names().filter_map(|name| of_note(&name)).collect()
+    /// What of netdevs is ours, by the notes.
+    pub(crate) fn settings(&self) -> Vec<(Setting, IfIndex)> {
+        self.names().filter_map(|name| Setting::of_note(&name)).collect()
     }
 
     /// Makes a note, unless nothing is to outlive the process. Says whether it is there.
@@ -224,31 +224,63 @@ impl Pins {
 }
 
 impl Pins {
-    /// Sets the netdev's flag, unless an administrator has set it. The note comes first, because the process may be killed
-    /// between the two.
-    pub(crate) fn keep_promiscuous(&self, ifindex: IfIndex) -> io::Result<()> {
-        let flagged = link::by_index(ifindex).map_err(io::Error::other)?.is_promiscuous;
-        if flagged || !self.note(&note_of(ifindex))? {
+    /// Sets it, unless somebody else has. The note comes first, because the process may be killed between the two.
+    pub(crate) fn keep(&self, setting: Setting, ifindex: IfIndex) -> io::Result<()> {
+        if setting.is_set(ifindex).map_err(io::Error::other)? || !self.note(&setting.note(ifindex))? {
             return Ok(());
         }
-        link::set_promiscuous(ifindex, true).map_err(io::Error::other)
+        setting.set(ifindex, true).map_err(io::Error::other)
     }
 
-    /// Takes the netdev's flag back, if it is ours.
-    pub(crate) fn take_back_promiscuity(&self, ifindex: IfIndex) {
-        if self.forget_note(&note_of(ifindex)) {
+    /// Takes it back, if it is ours.
+    pub(crate) fn take_back(&self, setting: Setting, ifindex: IfIndex) {
+        if self.forget_note(&setting.note(ifindex)) {
             // It fails for a netdev that is gone.
-            let _ = link::set_promiscuous(ifindex, false);
+            let _ = setting.set(ifindex, false);
         }
     }
 }
 
-/// The note that a netdev's flag is ours.
-fn note_of(ifindex: IfIndex) -> String {
-    format!("promiscuous_{ifindex}")
+/// What the switch sets on a netdev as long as that is a port. A note among the pins says that it is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// The netdev's own flag, as `ip link set promisc on` sets it.
+    Promiscuous,
+    /// As `ethtool -K gro on`.
+    Gro,
 }
 
-/// The netdev of such a note.
-fn of_note(name: &str) -> Option<IfIndex> {
-    name.strip_prefix("promiscuous_")?.parse().ok().map(IfIndex)
+impl Setting {
+    const ALL: [Self; 2] = [Self::Promiscuous, Self::Gro];
+
+    /// What its notes begin with.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Promiscuous => "promiscuous_",
+            Self::Gro => "gro_",
+        }
+    }
+
+    fn note(self, ifindex: IfIndex) -> String {
+        format!("{}{ifindex}", self.prefix())
+    }
+
+    fn of_note(name: &str) -> Option<(Self, IfIndex)> {
+        let of = |setting: Self| Some((setting, IfIndex(name.strip_prefix(setting.prefix())?.parse().ok()?)));
+        Self::ALL.into_iter().find_map(of)
+    }
+
+    pub(crate) fn is_set(self, ifindex: IfIndex) -> Result<bool, NetlinkError> {
+        match self {
+            Self::Promiscuous => Ok(link::by_index(ifindex)?.is_promiscuous),
+            Self::Gro => offload::merges(ifindex),
+        }
+    }
+
+    pub(crate) fn set(self, ifindex: IfIndex, on: bool) -> Result<(), NetlinkError> {
+        match self {
+            Self::Promiscuous => link::set_promiscuous(ifindex, on),
+            Self::Gro => offload::set_merges(ifindex, on),
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use forebay_control::IfIndex;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::pins::Pins;
+use crate::pins::{Pins, Setting};
 
 /// The socket whose memberships count; it receives nothing.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Drop for Promiscuous {
         // It fails if the netdev is gone. The kernel has dropped the membership then.
         let _ = change(self.socket.as_fd(), libc::PACKET_DROP_MEMBERSHIP, self.ifindex);
         if let Some(pins) = &self.pins {
-            pins.take_back_promiscuity(self.ifindex);
+            pins.take_back(Setting::Promiscuous, self.ifindex);
         }
     }
 }
@@ -43,7 +43,7 @@ impl Memberships {
         let socket = self.socket()?;
         change(socket.as_fd(), libc::PACKET_ADD_MEMBERSHIP, ifindex)?;
         let promiscuous = Promiscuous { socket, ifindex, pins: pins.cloned() };
-        pins.map_or(Ok(()), |pins| pins.keep_promiscuous(ifindex))?;
+        pins.map_or(Ok(()), |pins| pins.keep(Setting::Promiscuous, ifindex))?;
         Ok(promiscuous)
     }
 

@@ -4,16 +4,18 @@ use forebay_control::flow::FlowRuns;
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{Dut as _, Forebay, ForebayOptions, ports_of};
 use forebay_testbed::frame::TPID_C;
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::{Host, Lab, PortKind, Result, wait};
 
 use super::checksums::are_connected;
 use super::{INSTALL_LIMIT, Scene, tell};
-use crate::bed::{Bed, with_offload};
+use crate::bed::{Bed, CONGESTION, with_offload};
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
 use crate::wire::Wire;
 
 const FRAMES: usize = 100;
+const STREAM_BYTES: u64 = 64 << 20;
 const SUBJECT: Subject = Subject::Forebay(PortKind::VethXdp);
 const UPLINK: usize = 0;
 const CONTAINER: usize = 1;
@@ -21,6 +23,8 @@ const OTHER_UPLINK: usize = 2;
 
 pub fn register(suite: &mut Suite) {
     suite.once("each_flow_is_carried_by_the_program_that_its_output_takes", carried);
+    suite.heavy_once("a_stream_from_an_uplink_reaches_a_container_in_large_packets", merged);
+    suite.once("packets_of_a_veth_are_merged_while_it_is_an_xdp_port", merged_while_a_port);
     suite.once("a_killed_daemon_leaves_an_uplink_and_a_container_connected", killed);
 }
 
@@ -66,6 +70,66 @@ fn carried() -> Outcome {
                 (&output, "tx_packets", FRAMES as u64),
             ]);
         }
+    }
+    Ok(())
+}
+
+/// Packets that the host's netdev has received; a large one counts as one.
+fn received(host: &Host) -> Result<u64> {
+    let shown = host.netns().ip(&["-j", "-s", "link", "show", "eth0"])?.stdout;
+    let links: serde_json::Value = serde_json::from_str(&shown).expect("ip writes JSON");
+    Ok(links[0]["stats64"]["rx"]["packets"].as_u64().expect("a count"))
+}
+
+fn merged() -> Outcome {
+    let (mut bed, hosts) = connected()?;
+    let _server = IperfServer::start(&bed.lab, &hosts[CONTAINER])?;
+    let before = received(&hosts[CONTAINER])?;
+    let (report, counted) =
+        bed.watch(|_| Iperf::bytes(STREAM_BYTES).run(&hosts[UPLINK], &hosts[CONTAINER]))?;
+    assert!(report.is_complete(STREAM_BYTES), "{report:?}");
+    counted.no_drops_but(&CONGESTION);
+    let [sent, carried] =
+        ["rx_packets", "offloaded_packets"].map(|name| counted.moved("h1", name).unwrap_or(0));
+    assert!(carried * 10 > sent * 9 && sent > STREAM_BYTES / 1500, "{counted}");
+    let arrived = received(&hosts[CONTAINER])? - before;
+    assert!(arrived * 2 < sent, "{sent} packets arrived as {arrived}");
+    Ok(())
+}
+
+/// Whether the kernel merges packets that come in at h1.
+fn merges(lab: &Lab) -> Result<bool> {
+    let shown = lab.switch().run("ethtool", &["-k", "h1"])?.stdout;
+    Ok(shown.lines().any(|line| line.starts_with("generic-receive-offload: on")))
+}
+
+fn merged_while_a_port() -> Outcome {
+    ensure_program()?;
+    for has_handover in [false, true] {
+        let mut lab = Lab::new("uplink")?;
+        let pins = BpfFs::mount(&lab)?;
+        let hosts = hosts(&mut lab)?;
+        let options = || match has_handover {
+            true => ForebayOptions::default().handing_over(&pins),
+            false => ForebayOptions::default(),
+        };
+        let mut daemon = Forebay::start(&lab, options())?;
+        daemon.add_ports(&ports_of(&hosts[..1]))?;
+        assert!(merges(&lab)?, "handover: {has_handover}");
+        if has_handover {
+            daemon.kill()?;
+            assert!(merges(&lab)?, "the kernel still forwards");
+            daemon = Forebay::start(&lab, options())?;
+            assert!(merges(&lab)?);
+        }
+        daemon.delete_port("h1")?;
+        assert!(!merges(&lab)?, "handover: {has_handover}");
+        // Somebody else's wish stays.
+        lab.switch().ethtool("h1", &["gro", "on"])?;
+        daemon.add_ports(&ports_of(&hosts[..1]))?;
+        daemon.stop()?;
+        assert!(merges(&lab)?, "handover: {has_handover}");
+        assert!(pins.pinned().is_empty(), "{:?}", pins.pinned());
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ use crate::DatapathError;
 use crate::hints::{self, HintsError, HintsOptions};
 use crate::left::LeftLinks;
 use crate::link::{self, NetdevLink};
-use crate::pins::LinkKind;
+use crate::merging::Merging;
+use crate::pins::{LinkKind, Setting};
 use crate::promiscuous::Promiscuous;
 
 /// Which of our XDP programs a port has.
@@ -70,8 +71,8 @@ impl Datapath {
         left.ports().collect()
     }
 
-    /// Detaches the links that no port has taken over, and removes their pins. Netdevs that an earlier daemon made
-    /// promiscuous, and that are no ports any more, are so no more.
+    /// Detaches the links that no port has taken over, and removes their pins. What an earlier daemon has set on netdevs that
+    /// are no ports any more is taken back.
     pub fn release_left_links(&self) {
         if let Some(pins) = &self.pins {
             self.left_links().release(pins);
@@ -83,9 +84,19 @@ impl Datapath {
     /// # Errors
     /// What the kernel said. A device that cannot may say nothing.
     pub fn receive_everything(&self, ifindex: IfIndex) -> Result<Promiscuous, DatapathError> {
-        self.left_links().keep_promiscuous(ifindex);
+        self.left_links().keep(Setting::Promiscuous, ifindex);
         let made = self.memberships.join(ifindex, self.pins.as_ref());
         made.map_err(|source| DatapathError::System { what: "make a netdev promiscuous", source })
+    }
+
+    /// Has the kernel merge packets of one stream that come in at a netdev of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn merge_packets(&self, ifindex: IfIndex) -> Result<Merging, DatapathError> {
+        self.left_links().keep(Setting::Gro, ifindex);
+        let made = Merging::begin(ifindex, self.pins.as_ref());
+        made.map_err(|source| DatapathError::System { what: "switch a netdev's GRO on", source })
     }
 
     fn left_links(&self) -> MutexGuard<'_, LeftLinks> {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use forebay_control::IfIndex;
 use netlink_bindings::ethtool::{self, IterableBitset, IterableFeatures};
 
 use super::error::NetlinkError;
@@ -58,6 +59,30 @@ pub fn features(name: &str) -> Result<Features, NetlinkError> {
     socket::exchange(&request, |reply| found = decode(&reply))
         .map_err(|error| error.of("read the features of", name))?;
     Ok(found)
+}
+
+/// The kernel merges packets of one stream as they come in.
+const GRO: &str = "rx-gro";
+
+/// Whether the kernel merges packets of one stream that come in at the netdev (GRO).
+pub fn merges(ifindex: IfIndex) -> Result<bool, NetlinkError> {
+    let mut request = ethtool::Request::new().op_features_get_do();
+    request.header_mut().cmd = ETHTOOL_MSG_FEATURES_GET;
+    drop(request.encode().nested_header().push_dev_index(ifindex.0));
+    let mut found = Features::default();
+    socket::exchange(&request, |reply| found = decode(&reply))
+        .map_err(|error| error.of("read the features of", ifindex))?;
+    Ok(found.active.contains(GRO))
+}
+
+/// Switches that on or off.
+pub fn set_merges(ifindex: IfIndex, on: bool) -> Result<(), NetlinkError> {
+    let mut request = ethtool::Request::new().op_features_set_do();
+    request.header_mut().cmd = ETHTOOL_MSG_FEATURES_SET;
+    let message = request.encode().nested_header().push_dev_index(ifindex.0).end_nested();
+    let bit = message.nested_wanted().nested_bits().nested_bit().push_name_bytes(GRO.as_bytes());
+    drop(if on { bit.push_value(()) } else { bit });
+    socket::command(&request).map_err(|error| error.of("switch GRO of", ifindex))
 }
 
 /// Switches every transmit offload of the netdev off, or on as far as it has them. VLAN tag insertion is left alone.

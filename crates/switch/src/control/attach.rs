@@ -7,7 +7,7 @@ use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl, offload};
-use forebay_kernel::{Datapath, DatapathError, NetdevLink, Promiscuous, program_name};
+use forebay_kernel::{Datapath, DatapathError, Merging, NetdevLink, Promiscuous, program_name};
 
 use super::flows::{peer_of, takes_frames};
 use super::hints::{self, Hints};
@@ -65,8 +65,15 @@ pub(super) fn fit_nothing(spec: &PortSpec) -> Fitting {
 /// The programs on a port's netdev, which are detached when this is dropped: that at the XDP hook first, which passes on what
 /// the one at tcx is to follow.
 pub(super) struct Links {
-    pub(super) xdp: Option<NetdevLink>,
+    pub(super) xdp: Option<XdpLink>,
     _tcx: NetdevLink,
+}
+
+/// The program at the XDP hook.
+pub(super) struct XdpLink {
+    pub(super) link: NetdevLink,
+    /// What it passes on is merged.
+    _merging: Option<Merging>,
 }
 
 /// A port's programs that are to be attached. The kernel waits for a grace period meanwhile, so this is done without the
@@ -122,7 +129,7 @@ impl Attaching {
     }
 
     /// Attaches the program at the XDP hook, if there is to be one.
-    pub(super) fn xdp(&self) -> Result<Option<NetdevLink>, ApiError> {
+    pub(super) fn xdp(&self) -> Result<Option<XdpLink>, ApiError> {
         let Self { datapath, id, kind, hints, netdev, .. } = self;
         hints::tell_collector(datapath, *id, *kind, hints)?;
         if *kind == AttachKind::Tcx {
@@ -130,7 +137,21 @@ impl Attaching {
         }
         let program = hints::xdp_program(datapath, netdev.ifindex, hints)?;
         let attached = datapath.attach_xdp(netdev.ifindex, id.0, &program);
-        attached.map(Some).map_err(|error| self.refused(&error))
+        let link = attached.map_err(|error| self.refused(&error))?;
+        Ok(Some(XdpLink { link, _merging: self.merge_packets() }))
+    }
+
+    /// NICs merge unless somebody wants otherwise.
+    fn merge_packets(&self) -> Option<Merging> {
+        if self.netdev.has_parent_device {
+            return None;
+        }
+        let made = self.datapath.merge_packets(self.netdev.ifindex);
+        made.inspect_err(|error| {
+            let netdev = self.netdev.name.as_str();
+            tracing::warn!(netdev, %error, "packets for containers are not merged");
+        })
+        .ok()
     }
 
     fn refused(&self, error: &DatapathError) -> ApiError {

@@ -270,7 +270,7 @@ impl Change<'_> {
             .map_err(|error| error.with_remedy("the old program was left attached"))?;
         let attachment = self.ports[&id].attachment.as_ref();
         let Some(link) = attachment.and_then(|found| found.links.xdp.as_ref()) else { return Ok(()) };
-        link.replace(program.as_fd()).map_err(|error| refused(&error))
+        link.link.replace(program.as_fd()).map_err(|error| refused(&error))
     }
 }
 
