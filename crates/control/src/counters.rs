@@ -297,8 +297,13 @@ impl PortCounters {
             self.not_learned_packets,
             self.completed_checksums,
             self.offloaded_packets,
+            self.moved_packets,
+            self.move_limited_packets,
+            self.tx_loop_probes,
+            self.rx_loop_probes,
         ];
-        packets.iter().chain(&self.drops.0).all(|packets| *packets < Self::MAX_PACKETS)
+        let bad = self.bad_frames.iter().map(|(_, packets)| packets);
+        packets.into_iter().chain(self.drops.0).chain(bad).all(|packets| packets < Self::MAX_PACKETS)
             && [self.rx_bytes, self.tx_bytes].iter().all(|bytes| *bytes < Self::MAX_BYTES)
     }
 }
