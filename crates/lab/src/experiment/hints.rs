@@ -18,12 +18,11 @@ use forebay_testbed::programs::hints::{HintsProgram, PROGRAMS};
 use forebay_testbed::programs::watch::{Seen, Watch};
 use forebay_testbed::{LabError, Result, wait};
 
-use super::{OutputOptions, Report, Setup, Table};
+use super::{OutputOptions, Report, SENDER_CPU, Setup, Table};
 
 /// Senders: two with a layout each, and one that changes between two more.
 const SENDERS: usize = 3;
 const CHANGING: usize = 2;
-const SENDER_CPU: usize = 0;
 /// UDP source ports in turn, so that each packet's hash is not that of the one before.
 const FLOWS: u32 = 1024;
 /// Packets that must have been compared.

@@ -32,6 +32,8 @@ pub use setup::{Policy, Refill, Setup};
 
 /// The processor that switches; who sends a flood is on the other.
 const WORKER_CPU: usize = 1;
+/// The processor of who sends and measures.
+const SENDER_CPU: usize = 0;
 
 /// Bytes as megabytes; a difference may be negative.
 fn megabytes(bytes: f64) -> f64 {

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_testbed::measure::cpu;
 use forebay_testbed::measure::source::{FIRST_RECEIVER, FIRST_SENDER};
 use forebay_testbed::sys::packet_socket::PacketSocket;
 use forebay_testbed::{Result, wait};
 use hdrhistogram::Histogram;
 
+use super::super::SENDER_CPU;
 use super::super::numbered::Stamp;
 use super::Options;
 use super::scene::Scene;
@@ -28,8 +30,16 @@ pub(super) struct First {
     pub(super) not_installed: u64,
 }
 
+/// On the processor that the switch's worker is not on. A thread that only waits would keep the worker from running, for as
+/// long as the kernel gives it: 2 ms.
 pub(super) fn measure(scene: &mut Scene, options: &Options) -> Result<First> {
     eprintln!("timing the first packets of {} flows", options.firsts);
+    let pinned = || cpu::pin_to(SENDER_CPU).and_then(|()| time_all(scene, options));
+    let joined = std::thread::scope(|scope| scope.spawn(pinned).join());
+    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn time_all(scene: &mut Scene, options: &Options) -> Result<First> {
     let histogram = || Histogram::new_with_bounds(1, ARRIVAL_LIMIT.as_nanos() as u64 * 2, 3);
     let histogram = || histogram().expect("these bounds are valid");
     let mut first = First { first: histogram(), later: histogram(), lost: 0, not_installed: 0 };
