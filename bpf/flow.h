@@ -105,6 +105,15 @@ static __always_inline __u32 version_of(const struct flow *flow)
 	return *(const volatile __u32 *)&flow->version;
 }
 
+/* Where this CPU counts what follows a flow. */
+static __always_inline struct flow_count *count_of(__u32 flow)
+{
+	__u32 stripe = bpf_get_smp_processor_id() & settings.stripe_mask;
+	__u32 index = stripe * (settings.bucket_mask + 1) * BUCKET_WAYS + flow;
+
+	return bpf_map_lookup_elem(&flow_counts, &index);
+}
+
 /*
  * Whether nothing has changed since the flow was decided. 1 or 0.
  *
@@ -115,9 +124,9 @@ static __always_inline __u32 version_of(const struct flow *flow)
 static __always_inline int holds(__u32 number, __u64 decided, const struct flow_says *says,
 				 const struct flow_key *key, __u64 epoch)
 {
-	volatile __u64 *found = bpf_map_lookup_elem(&checked, &number);
+	struct flow_count *found = count_of(number);
 
-	if (found && *found == epoch)
+	if (found && *(volatile __u64 *)&found->checked == epoch)
 		return 1;
 	if (decided != generation(GENERATION_OF_SWITCH) +
 			       generation(GENERATION_OF_STATION(says->source & (STATIONS - 1))) +
@@ -126,9 +135,9 @@ static __always_inline int holds(__u32 number, __u64 decided, const struct flow_
 			       generation(GENERATION_OF_PORT(says->output & settings.port_mask)))
 		return 0;
 	/* Once more: kept until here, without CAP_PERFMON the verifier would refuse where the compiler keeps it. */
-	found = bpf_map_lookup_elem(&checked, &number);
+	found = count_of(number);
 	if (found)
-		*found = epoch;
+		*(volatile __u64 *)&found->checked = epoch;
 	return 1;
 }
 
@@ -148,13 +157,13 @@ static __always_inline int read_flow(const struct flow *flow, __u32 version, con
 	return holds(decision->flow, decided, &decision->says, key, epoch);
 }
 
-/* Looks into one bucket. 1; 0: the flow there does not hold; -1: there is none. */
-static __always_inline int look_up(__u32 bucket, const struct flow_key *key, __u64 epoch,
+/* Looks into one bucket, from this way on. 1; 0: the flow there does not hold; -1: there is none. */
+static __always_inline int look_up(__u32 bucket, __u32 first, const struct flow_key *key, __u64 epoch,
 				   struct decision *decision)
 {
 #pragma unroll
-	for (int way = 0; way < BUCKET_WAYS; way++) {
-		__u32 number = bucket * BUCKET_WAYS + way;
+	for (int step = 0; step < BUCKET_WAYS; step++) {
+		__u32 number = bucket * BUCKET_WAYS + ((first + step) & (BUCKET_WAYS - 1));
 		const struct flow *flow = entry_of(flows, number);
 		__u32 version = version_of(flow);
 
@@ -172,10 +181,10 @@ static __always_inline int find_flow(const struct flow_key *key, __u64 epoch,
 				     struct decision *decision)
 {
 	__u64 hash = hash_of(key);
-	int found = look_up(hash >> 32 & settings.bucket_mask, key, epoch, decision);
+	int found = look_up(hash >> 32 & settings.bucket_mask, hash >> 62, key, epoch, decision);
 
 	if (found < 0)
-		found = look_up(hash >> 44 & settings.bucket_mask, key, epoch, decision);
+		found = look_up(hash >> 44 & settings.bucket_mask, hash >> 60, key, epoch, decision);
 	return found > 0;
 }
 
@@ -185,9 +194,7 @@ static __always_inline int find_flow(const struct flow_key *key, __u64 epoch,
  */
 static __always_inline void count(__u32 flow, __u32 packets, __u32 bytes)
 {
-	__u32 stripe = bpf_get_smp_processor_id() & settings.stripe_mask;
-	__u32 index = stripe * (settings.bucket_mask + 1) * BUCKET_WAYS + flow;
-	struct flow_count *count = bpf_map_lookup_elem(&flow_counts, &index);
+	struct flow_count *count = count_of(flow);
 
 	if (!count)
 		return;

@@ -217,12 +217,18 @@ enum flow_tag {
 /* Tags that are looked behind, besides the outer 802.1Q tag; crates/wire/src/stack.rs. */
 #define MAX_FURTHER_TAGS 4
 
-/* Places that are one behind the other; a flow lies in one of two such buckets. */
+/*
+ * Places that are one behind the other; a flow lies in one of two such buckets.
+ * The place that its hash names comes first, then those behind it in the circle.
+ */
 #define BUCKET_WAYS 4
 
+/* What a program touches of a flow besides: one line, as the flow is one. */
 struct flow_count {
 	__u64 packets; /* on the wire, of those that a GSO packet becomes */
 	__u64 bytes;
+	__u64 checked; /* the epoch in which a program last found that the flow holds; the daemon resets it */
+	__u64 reserved;
 };
 
 /* What a daemon that is to adopt the maps must find as it expects it. */

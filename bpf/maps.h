@@ -86,7 +86,8 @@ struct {
 	__uint(max_entries, 1);
 } hinted SEC(".maps");
 
-/* Flow number, and as many again for each further stripe -> what it carried. */
+/* Flow number, and as many again for each further stripe -> what it carried. No variable: without CAP_PERFMON the
+ * verifier would not have it written. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -94,19 +95,6 @@ struct {
 	__type(value, struct flow_count);
 	__uint(max_entries, 1);
 } flow_counts SEC(".maps");
-
-/*
- * Flow number -> the epoch in which a program last found that it holds. The daemon
- * resets it with the counters. No variable: without CAP_PERFMON the verifier would
- * not have it.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, __u64);
-	__uint(max_entries, 1);
-} checked SEC(".maps");
 
 /*
  * Tables that are variables: read at any place without a helper's call, and mapped

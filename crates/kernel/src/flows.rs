@@ -37,8 +37,8 @@ pub use verdict::{FlowAction, FlowPath, FlowTag, FlowVerdict};
 use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, PASS, TELL, write};
 
 const WAYS: usize = FLOW_WAYS as usize;
-/// `struct flow_count`, bpf/forebay.h.
-type Count = [AtomicU64; 2];
+/// `struct flow_count`, bpf/forebay.h: packets, bytes, the epoch in which a program last found that the flow holds.
+type Count = [AtomicU64; 4];
 
 /// Where in the table a flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,8 +85,6 @@ pub struct NoPlace;
 pub struct FlowTable {
     flows: Mapped<Flow>,
     counts: Mapped<Count>,
-    /// Programs' own: the epoch in which a flow was last found to hold.
-    checked: Mapped<AtomicU64>,
     shape: FlowShape,
     secret: Secret,
     /// Places that were given up since the last [`FlowTable::take_left`].
@@ -95,14 +93,13 @@ pub struct FlowTable {
 
 impl FlowTable {
     pub(crate) fn map(
-        [flows, counts, checked]: [BorrowedFd<'_>; 3],
+        [flows, counts]: [BorrowedFd<'_>; 2],
         shape: FlowShape,
         secret: Secret,
     ) -> Result<Self, DatapathError> {
         Ok(Self {
             flows: Mapped::map(flows, shape.places() as usize, "map the flow table")?,
             counts: Mapped::map(counts, shape.counts() as usize, "map the flows' counters")?,
-            checked: Mapped::map(checked, shape.places() as usize, "map what programs found of flows")?,
             shape,
             secret,
             left: Vec::new(),
@@ -159,9 +156,8 @@ impl FlowTable {
     /// read for the last time.
     pub fn reclaim(&mut self, left: &[FlowNumber]) {
         for number in left {
-            (0..=self.shape.stripes)
-                .for_each(|stripe| set(self.count_in(stripe, *number), FlowCount::default()));
-            self.checked.get(number.0 as usize).store(0, Relaxed);
+            let counts = (0..=self.shape.stripes).map(|stripe| self.count_in(stripe, *number));
+            counts.flatten().for_each(|word| word.store(0, Relaxed));
             write(self.flow(*number), |flow| flow.says.action.store(NONE, Relaxed));
         }
     }
@@ -214,12 +210,12 @@ impl FlowTable {
         self.counts.get((stripe * self.shape.places() + number.0) as usize)
     }
 
-    /// A place in the emptier of the key's buckets.
+    /// A place in the key's first bucket, where programs look first; when that is half full, in the emptier one.
     fn free_place(&self, key: FlowKey) -> Option<FlowNumber> {
         let buckets = self.secret.buckets(key.0, self.shape.bucket_bits);
         let free = buckets.map(|bucket| places_of(bucket).filter(|number| self.is_free(*number)));
         let [first, second] = free.map(|free| (free.clone().count(), free.clone().next()));
-        if second.0 > first.0 { second.1 } else { first.1 }
+        if first.0 < WAYS / 2 && second.0 > first.0 { second.1 } else { first.1 }
     }
 
     fn candidates(&self, key: FlowKey) -> impl Iterator<Item = FlowNumber> + use<> {
@@ -239,15 +235,16 @@ impl FlowTable {
     }
 }
 
-fn get([packets, bytes]: &Count) -> FlowCount {
+fn get([packets, bytes, ..]: &Count) -> FlowCount {
     FlowCount { packets: packets.load(Acquire), bytes: bytes.load(Acquire) }
 }
 
-fn set([packets, bytes]: &Count, count: FlowCount) {
+fn set([packets, bytes, ..]: &Count, count: FlowCount) {
     packets.store(count.packets, Relaxed);
     bytes.store(count.bytes, Relaxed);
 }
 
-fn places_of(bucket: usize) -> impl Iterator<Item = FlowNumber> + Clone {
-    (0..WAYS).map(move |way| FlowNumber((bucket * WAYS + way) as u32))
+/// Places of a bucket in the order in which programs look.
+fn places_of((bucket, first): (usize, usize)) -> impl Iterator<Item = FlowNumber> + Clone {
+    (0..WAYS).map(move |step| FlowNumber((bucket * WAYS + (first + step) % WAYS) as u32))
 }

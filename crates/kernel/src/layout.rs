@@ -22,7 +22,7 @@ pub(crate) struct Settings {
 }
 
 /// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 6;
 
 impl Settings {
     /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.
@@ -236,7 +236,10 @@ mod tests {
             ("mark", offset_of!(Says, mark) as u32),
         ];
         assert_eq!(offsets(&btf, "flow_says"), (size_of::<Says>(), named(&says)));
-        assert_eq!(offsets(&btf, "flow_count"), (16, named(&[("packets", 0), ("bytes", 8)])));
+        assert_eq!(
+            offsets(&btf, "flow_count"),
+            (32, named(&[("packets", 0), ("bytes", 8), ("checked", 16), ("reserved", 24)]))
+        );
         let prefix = named(&[("bits", 0), ("which", 4), ("address", 8)]);
         assert_eq!(offsets(&btf, "prefix_key"), (24, prefix));
         let numbers =

@@ -33,11 +33,10 @@ pub(crate) const LINKED: &str = "xdp_port_linked";
 const BOUND: [&str; 3] = ["collector", "xdp_port_bound", "xdp_port_hinted"];
 
 /// Maps that outlive the daemon: what the programs need for following flows.
-pub(crate) const OUTLIVING: [&str; 9] = [
+pub(crate) const OUTLIVING: [&str; 8] = [
     "near_ports",
     "flows",
     "flow_counts",
-    "checked",
     "generations",
     "outputs",
     "number_classes",
@@ -182,7 +181,6 @@ fn size_maps(
         let name = name_of(map.name());
         let entries = match name.as_str() {
             "flow_counts" => settings.flow_shape().counts(),
-            "checked" => settings.flow_shape().places(),
             "ports" | "counters" | "hinted" | "outputs" | "loop_probes" => options.max_ports,
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,

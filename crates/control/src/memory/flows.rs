@@ -6,9 +6,7 @@ pub const FLOW_WAYS: u32 = 4;
 const MAX_STRIPES: u32 = 16;
 /// `struct flow` and `struct flow_count`, bpf/forebay.h.
 const FLOW_BYTES: u64 = 64;
-const COUNT_BYTES: u64 = 16;
-/// What programs keep of each.
-const CHECKED_BYTES: u64 = 8;
+const COUNT_BYTES: u64 = 32;
 
 /// The table's shape; programs and daemon go by the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +38,7 @@ impl FlowShape {
 
     /// Bytes of all.
     pub const fn bytes(self) -> u64 {
-        self.places() as u64 * (FLOW_BYTES + CHECKED_BYTES) + self.counts() as u64 * COUNT_BYTES
+        self.places() as u64 * FLOW_BYTES + self.counts() as u64 * COUNT_BYTES
     }
 }
 
@@ -51,7 +49,7 @@ mod tests {
     #[test]
     fn there_are_two_places_for_each_flow_and_a_counter_for_each_cpu() {
         let shape = FlowShape::new(65_536, 2);
-        assert_eq!((shape.places(), shape.counts(), shape.bytes()), (131_072, 393_216, 15 << 20));
+        assert_eq!((shape.places(), shape.counts(), shape.bytes()), (131_072, 393_216, 20 << 20));
         assert_eq!(FlowShape::new(1000, 3).stripes, 4);
         assert_eq!(FlowShape::new(1000, 200).stripes, MAX_STRIPES);
         assert!(FlowShape::new(1000, 1).places() >= 2000);

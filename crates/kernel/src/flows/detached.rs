@@ -20,7 +20,6 @@ impl FlowTable {
         Ok(Self {
             flows: Mapped::anonymous(shape.places() as usize)?,
             counts: Mapped::anonymous(shape.counts() as usize)?,
-            checked: Mapped::anonymous(shape.places() as usize)?,
             shape,
             secret: Secret::seeded(seed),
             left: Vec::new(),
