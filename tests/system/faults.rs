@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
+use forebay_control::port::PortState;
 use forebay_testbed::command::{self, Finished};
 use forebay_testbed::dut::{Dut, Forebay, ForebayOptions, forebay};
 use forebay_testbed::measure::sink::Sink;
@@ -27,6 +28,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("without_root_the_missing_capabilities_are_named", no_root);
     suite.on_forebay("after_kill_9_nothing_is_left_and_the_next_start_is_clean", kill_and_restart);
     suite.on_forebay("sigterm_ends_the_daemon_and_detaches_what_it_attached", sigterm);
+    suite.on_forebay("a_port_whose_packets_are_all_lost_says_so_in_its_state", all_lost);
     suite.once("rubbish_on_the_api_is_answered_and_harms_nobody", api_rubbish);
     suite.once("a_config_file_makes_ports_and_sighup_applies_the_difference", config_ports);
 }
@@ -38,6 +40,32 @@ fn assert_refused(finished: &Finished, words: &[&str]) {
     for word in words {
         assert!(text.to_lowercase().contains(&word.to_lowercase()), "`{word}` is not in: {text}");
     }
+}
+
+/// As if a driver lost all that a port's program hands over: the netdev that it is handed to is down.
+fn all_lost(subject: Subject) -> Outcome {
+    let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+    let client = bed.client();
+    let collectors = client.eswitch()?.collectors;
+    let switch = |way: &str| {
+        collectors.iter().try_for_each(|name| bed.lab.switch().ip(&["link", "set", name, way]).map(drop))
+    };
+    let state = || client.port("h1").map(|port| (port.state, port.state_reason));
+    assert_eq!(state()?.0, PortState::Up);
+    switch("down")?;
+    let many = Ping::new(hosts[1].v4()).count(20).in_vain();
+    wait::until("the port to say that it carries nothing", LIMIT, || {
+        assert!(many.from(&hosts[0]).is_ok_and(|report| report.received == 0));
+        state().is_ok_and(|(state, _)| state == PortState::NotCarrying)
+    })?;
+    let (_, reason) = state()?;
+    assert!(reason.contains("h1") && reason.contains("lost"), "{reason}");
+    switch("up")?;
+    wait::until("the port to carry again", LIMIT, || {
+        Ping::new(hosts[1].v4()).from(&hosts[0]).is_ok_and(|report| report.is_complete())
+            && state().is_ok_and(|(state, _)| state == PortState::Up)
+    })?;
+    Ok(())
 }
 
 fn any() -> Subject {

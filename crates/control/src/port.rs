@@ -55,6 +55,8 @@ pub enum PortState {
     NetdevRenamed,
     /// Nothing is received or sent: packets that leave by another port come in here.
     Blocked,
+    /// Attached, and every packet that comes in for the slow path is lost.
+    NotCarrying,
     /// The netdev is there and cannot be a port now: the kernel refuses, or it carries another's XDP program. Tried again
     /// when the netdev changes, and by itself at intervals.
     AttachFailed,
@@ -63,7 +65,15 @@ pub enum PortState {
 words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");
 words!(AttachKind: Tcx => "tcx", Xdp => "xdp");
 words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing",
-    NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", Blocked => "blocked", AttachFailed => "attach-failed");
+    NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", Blocked => "blocked", NotCarrying => "not-carrying",
+    AttachFailed => "attach-failed");
+
+impl PortState {
+    /// Whether packets may come in and go out.
+    pub fn carries(self) -> bool {
+        matches!(self, PortState::Up | PortState::NetdevRenamed | PortState::NotCarrying)
+    }
+}
 
 /// A word that names no attachment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

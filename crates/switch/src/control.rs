@@ -25,6 +25,7 @@ mod plan;
 mod pool;
 mod port;
 mod port_book;
+mod port_carrying;
 mod port_probing;
 mod port_rxq;
 mod port_share;

@@ -228,7 +228,8 @@ fn refuse_without_ethernet(netdev: &Link) -> Result<(), ApiError> {
         .with_remedy("use a veth or a NIC, or make it a tap: ip tuntap add NETDEV mode tap"))
 }
 
-fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
+/// The driver may have no native XDP, or not tell XDP programs what the switch must know.
+pub(super) fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
     let refuse = |message: String| {
         let error = ApiError::new(ErrorCode::NotSupported, message);
         Err(error.with_field("attach").with_value("xdp").with_remedy("use --attach tcx (or auto)"))

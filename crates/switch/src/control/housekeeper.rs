@@ -169,6 +169,7 @@ impl Control {
     fn tick(&mut self) {
         self.shared.fdb.expire(self.shared.now_s(), SWEEP_SLOTS);
         self.observe_loss();
+        self.look_who_carries();
         self.look_at_captures();
         let _ = self.save_counted();
     }

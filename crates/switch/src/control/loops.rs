@@ -156,7 +156,7 @@ impl Control {
     fn follow_ports(&mut self, now: Nanos) {
         let mut changed = Vec::new();
         for port in self.ports.all_beside() {
-            let carries = matches!(port.state, PortState::Up | PortState::NetdevRenamed | PortState::Blocked);
+            let carries = port.state.carries() || port.state == PortState::Blocked;
             if self.loops.detects && carries && port.attachment.is_some() {
                 port.probing.guard.starts(now);
             } else {

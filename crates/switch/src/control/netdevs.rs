@@ -1,6 +1,6 @@
 //! Netdevs come and go under their ports: down, renamed, moved, deleted, back again.
 
-use forebay_control::port::PortState;
+use forebay_control::port::{AttachKind, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_kernel::Promiscuous;
 use forebay_kernel::netlink::Link;
@@ -14,6 +14,12 @@ impl Change<'_> {
     /// A netdev looks like this now and is a port's, or may become the port's. Says whether the packet path must know.
     pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
         if self.ports.on(netdev.ifindex) == Some(id) {
+            if self.has_lost_xdp(id, &netdev) {
+                let gone = self.take_off(id);
+                self.let_go(id, gone);
+                self.come_back(id, netdev);
+                return true;
+            }
             let redirects = self.flows.redirects_to_peers();
             let peer = self.without_lock(|| peer_of(&netdev).filter(|_| redirects));
             let is_other = self.ports.change_if(id, |port| update(port, netdev));
@@ -22,6 +28,18 @@ impl Change<'_> {
         }
         let is_awaited = self.ports.get(&id).is_some_and(|port| port.spec.netdev == netdev.name);
         is_awaited && self.come_back(id, netdev)
+    }
+
+    /// Whether a port has an XDP program at a device that does without one now, for one because it takes VLAN tags off.
+    fn has_lost_xdp(&mut self, id: PortId, netdev: &Link) -> bool {
+        let has_xdp = self.ports[&id].kind == AttachKind::Xdp && netdev.has_parent_device;
+        let lost =
+            has_xdp.then(|| self.without_lock(|| attach::refuse_without_xdp(netdev))).and_then(Result::err);
+        if let Some(error) = &lost {
+            let port = self.ports[&id].spec.port_name();
+            tracing::warn!(port, %error, "the netdev is attached to anew");
+        }
+        lost.is_some()
     }
 
     /// Attaches a port to its netdev, which is there again, and may be another kind of netdev than the one that went.
@@ -94,6 +112,22 @@ impl Control {
             .map(|port| port.id)
     }
 
+    /// Tells ports whose packets are all lost from the others.
+    pub(super) fn look_who_carries(&mut self) {
+        let mut changed = Vec::new();
+        for port in self.ports.all_beside() {
+            let counters = self.datapath.counters(port.id.0).since(&port.baseline);
+            let lost = port.loss.lost_packets();
+            changed.extend(port.carrying.observe(&counters, lost).then_some(port.id));
+        }
+        for id in changed {
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            judge_again(port);
+            let (name, reason) = (port.spec.port_name(), port.reason.as_str());
+            tracing::warn!(port = name, state = %port.state, reason, "whether it carries has changed");
+        }
+    }
+
     /// The port has no netdev for now, because of `error`.
     pub(super) fn wait_for_netdev(&mut self, id: PortId, error: &ApiError) {
         let now = self.now();
@@ -153,6 +187,7 @@ impl Port {
 
 /// The port has its program on `netdev`.
 pub(super) fn take(port: &mut Port, (links, promiscuous): (Links, Option<Promiscuous>), netdev: Link) {
+    port.carrying.begin_anew();
     (port.state, port.reason) = judge(port, &netdev);
     port.attachment = Some(Attachment { links, promiscuous, ifindex: netdev.ifindex, netdev });
 }
@@ -187,6 +222,9 @@ fn judge(port: &Port, netdev: &Link) -> (PortState, String) {
     }
     if let Some(reason) = port.probing.blocked() {
         return (PortState::Blocked, reason.to_owned());
+    }
+    if let Some(reason) = port.carrying.reason() {
+        return (PortState::NotCarrying, format!("all packets from `{name}` are lost: {reason}"));
     }
     if *name != port.spec.netdev {
         let was = &port.spec.netdev;

@@ -12,6 +12,7 @@ use forebay_xsk::{PortSocket, Statistics};
 
 use super::attach::Links;
 use super::hints::{Hints, Programs};
+use super::port_carrying::Carrying;
 use super::port_probing::Probing;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
@@ -98,6 +99,7 @@ pub(super) struct Port {
     pub(super) captured: Weak<()>,
     pub(super) lane: LaneChoice,
     pub(super) probing: Probing,
+    pub(super) carrying: Carrying,
     /// What was counted before this process took the port over.
     pub(super) base: PortCounters,
     /// Its netdev, if that takes frames of XDP programs.
@@ -110,7 +112,7 @@ impl Port {
     /// How the packet path sees it.
     pub(super) fn entry(&self) -> PortEntry {
         let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
-        let usable = matches!(self.state, PortState::Up | PortState::NetdevRenamed);
+        let usable = self.state.carries();
         PortEntry {
             id: self.id,
             output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(netdev.ifindex)),

@@ -16,6 +16,7 @@ use super::hints::Programs;
 use super::kernel_error::refused;
 use super::plan::Plan;
 use super::port::{Attachment, Binding, CollectorLoss, Port};
+use super::port_carrying::Carrying;
 use super::port_probing::Probing;
 use super::rings::{self, Opened, Wanted};
 use super::{Change, Control, follow, netdevs, port_share};
@@ -219,6 +220,7 @@ impl Control {
             captured: Weak::new(),
             lane: LaneChoice::default(),
             probing: Probing::new(self.loops.baseline(id)),
+            carrying: Carrying::default(),
             base: PortCounters::default(),
             takes_frames: None,
             peer: None,

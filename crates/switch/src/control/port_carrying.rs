@@ -1,0 +1,86 @@
+//! Whether what enters a port gets to its worker: `up` is a promise.
+//!
+//! A driver may accept a program and then lose every frame that the program hands over. So each second it is looked at what
+//! became of the packets for the slow path. Packets that were lost because a tenant sends too many do not count: its port
+//! carries.
+
+use forebay_kernel::KernelCounters;
+
+/// So few packets in a second say nothing.
+const FEW: u64 = 8;
+
+/// What one port's packets came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Carrying {
+    collected: u64,
+    refused: u64,
+    lost: u64,
+    reason: Option<&'static str>,
+}
+
+impl Carrying {
+    /// Looks at what has been counted; `lost` packets were handed over and never seen again. Says whether the reason is
+    /// another.
+    pub(super) fn observe(&mut self, counters: &KernelCounters, lost: u64) -> bool {
+        let before = *self;
+        self.collected = counters.collected_packets;
+        self.refused = counters.refused_packets;
+        self.lost = lost;
+        let refused = self.refused.wrapping_sub(before.refused);
+        // What was taken for lost may turn up.
+        let lost = lost.saturating_sub(before.lost);
+        if self.collected != before.collected {
+            self.reason = None;
+        } else if refused >= FEW {
+            self.reason = Some("its driver's frames cannot be handed to the slow path");
+        } else if lost >= FEW {
+            self.reason = Some("what is handed to the slow path does not arrive there");
+        }
+        self.reason != before.reason
+    }
+
+    /// The port has another netdev, or its own again.
+    pub(super) fn begin_anew(&mut self) {
+        self.reason = None;
+    }
+
+    /// Why nothing is carried, if nothing is.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        self.reason
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(collected: u64, refused: u64) -> KernelCounters {
+        KernelCounters {
+            slow_path_packets: collected + refused,
+            collected_packets: collected,
+            refused_packets: refused,
+            ..KernelCounters::default()
+        }
+    }
+
+    #[test]
+    fn a_port_whose_packets_are_all_lost_says_so_until_one_arrives() {
+        let mut carrying = Carrying::default();
+        assert!(!carrying.observe(&counters(5, 0), 0) && carrying.reason().is_none());
+        assert!(carrying.observe(&counters(5, FEW), 0));
+        assert!(carrying.reason().is_some_and(|reason| reason.contains("driver")), "{carrying:?}");
+        // Nothing comes, and nothing is known.
+        assert!(!carrying.observe(&counters(5, FEW), 0) && carrying.reason().is_some());
+        assert!(carrying.observe(&counters(6, 2 * FEW), 0) && carrying.reason().is_none());
+        assert!(carrying.observe(&counters(6, 2 * FEW), FEW) && carrying.reason().is_some());
+    }
+
+    #[test]
+    fn a_few_lost_packets_or_some_beside_others_say_nothing() {
+        let mut carrying = Carrying::default();
+        for second in 1..10 {
+            assert!(!carrying.observe(&counters(second, 1000 * second), 1000 * second), "{second}");
+        }
+        assert!(!carrying.observe(&counters(9, 9000 + FEW - 1), 9000), "few");
+    }
+}
