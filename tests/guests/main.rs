@@ -4,6 +4,7 @@
 //! the guest's. `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod faults;
 mod uplink;
 
 use std::num::NonZero;
@@ -51,6 +52,15 @@ const SCENARIOS: [Scenario; 5] = [
     ("a_nic_is_promiscuous_while_it_is_a_port", uplink::promiscuous),
 ];
 
+/// Take minutes, so only `make guests` asks for them.
+const FAULTS: [Scenario; 5] = [
+    ("a_nic_is_unplugged_and_plugged_again_under_traffic", faults::unplug),
+    ("a_nic_goes_down_and_up_under_traffic", faults::flap),
+    ("a_nic_changes_its_mtu_under_traffic", faults::mtu),
+    ("a_nic_changes_its_rings_and_queues_under_traffic", faults::rings),
+    ("a_nic_changes_its_offloads_under_traffic", faults::offloads),
+];
+
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some(INSIDE) {
@@ -64,6 +74,7 @@ fn main() -> ExitCode {
         Nic::ALL.map(|nic| Trial::test(format!("{name}::{}", nic.name()), move || boot(name, nic)))
     };
     let mut trials: Vec<Trial> = SCENARIOS.into_iter().flat_map(of_scenario).collect();
+    trials.extend(FAULTS.into_iter().flat_map(of_scenario).map(|trial| trial.with_ignored_flag(true)));
     trials.extend(SYSTEM.map(|word| {
         Trial::test(format!("system_scenarios::{word}"), move || boot_system(word)).with_ignored_flag(true)
     }));
@@ -71,7 +82,7 @@ fn main() -> ExitCode {
 }
 
 fn inside(scenario: &str) -> ExitCode {
-    let Some((_, run)) = SCENARIOS.into_iter().find(|(name, _)| *name == scenario) else {
+    let Some((_, run)) = SCENARIOS.into_iter().chain(FAULTS).find(|(name, _)| *name == scenario) else {
         eprintln!("there is no scenario `{scenario}`");
         return ExitCode::FAILURE;
     };

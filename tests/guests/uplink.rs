@@ -17,16 +17,16 @@ const STREAM_BYTES: u64 = 4 << 20;
 const PING_HEADERS: u32 = 28;
 
 /// A switch with a container, another one, and a host beyond the NIC `nic`.
-struct Scene {
+pub struct Scene {
     // In this order: the switch and hosts before the lab they are in.
-    switch: Forebay,
-    containers: [Host; 2],
-    far: Host,
-    lab: Lab,
+    pub switch: Forebay,
+    pub containers: [Host; 2],
+    pub far: Host,
+    pub lab: Lab,
 }
 
 impl Scene {
-    fn new() -> Result<Scene> {
+    pub fn new() -> Result<Scene> {
         Self::with_vlans(["all"; 3])
     }
 

@@ -151,18 +151,21 @@ fn end_mac(cable: usize, end: usize) -> String {
 /// # Errors
 /// When one of them is not there.
 pub fn ends(cable: usize) -> Result<[String; ENDS]> {
-    let find = |end| {
-        let netdevs = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-        let mac = end_mac(cable, end);
-        let has_mac =
-            |path: &Path| std::fs::read_to_string(path.join("address")).is_ok_and(|is| is.trim() == mac);
-        let found = netdevs.map(|netdev| netdev.path()).find(|path| has_mac(path));
-        let name = found.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
-        name.ok_or_else(|| {
-            LabError::output("looking for a NIC", format!("there is none with the address {mac}"))
-        })
-    };
-    Ok([find(0)?, find(1)?])
+    Ok([end(cable, 0)?, end(cable, 1)?])
+}
+
+/// In the guest: the netdev at one end of a cable, as long as it is in the first namespace.
+///
+/// # Errors
+/// When it is not there.
+pub fn end(cable: usize, end: usize) -> Result<String> {
+    let netdevs = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mac = end_mac(cable, end);
+    let has_mac =
+        |path: &Path| std::fs::read_to_string(path.join("address")).is_ok_and(|is| is.trim() == mac);
+    let found = netdevs.map(|netdev| netdev.path()).find(|path| has_mac(path));
+    let name = found.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    name.ok_or_else(|| LabError::output("looking for a NIC", format!("there is none with the address {mac}")))
 }
 
 /// The directory with the guests' kernel, which is made ready once.
