@@ -16,6 +16,7 @@ mod hints;
 mod housekeeper;
 mod kernel_error;
 mod lanes;
+mod links;
 mod loops;
 mod modes;
 mod netdevs;

@@ -158,6 +158,12 @@ pub(crate) fn enter<T: Send>(name: &str, inside: impl FnOnce() -> T + Send) -> R
     outcome.map_err(|errno| LabError::system(format!("entering {path}"), errno))
 }
 
+/// As [`Netns::ifindex`], in the namespace of the calling thread.
+pub(crate) fn ifindex(netdev: &str) -> Result<u32> {
+    nix::net::if_::if_nametoindex(netdev)
+        .map_err(|errno| LabError::system(format!("no netdev {netdev}"), errno))
+}
+
 /// Runs `ip` in this process's own namespace.
 ///
 /// # Errors

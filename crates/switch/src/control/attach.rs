@@ -7,11 +7,12 @@ use forebay_control::port::{Attach, AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl, offload};
-use forebay_kernel::{Datapath, DatapathError, Merging, NetdevLink, Promiscuous, program_name};
+use forebay_kernel::{Datapath, DatapathError, Merging, Promiscuous, program_name};
 
 use super::flows::{peer_of, takes_frames};
 use super::hints::{self, Hints};
 use super::kernel_error::refused;
+use super::links::{Links, XdpLink};
 use super::port::Port;
 use super::{Change, Control};
 
@@ -60,20 +61,6 @@ pub(super) fn fit_nothing(spec: &PortSpec) -> Fitting {
     let is_xdp = spec.attach == Attach::Xdp;
     let kind = if is_xdp { AttachKind::Xdp } else { AttachKind::Tcx };
     Fitting { kind, completes_checksums: is_xdp }
-}
-
-/// The programs on a port's netdev, which are detached when this is dropped: that at the XDP hook first, which passes on what
-/// the one at tcx is to follow.
-pub(super) struct Links {
-    pub(super) xdp: Option<XdpLink>,
-    _tcx: NetdevLink,
-}
-
-/// The program at the XDP hook.
-pub(super) struct XdpLink {
-    pub(super) link: NetdevLink,
-    /// What it passes on is merged.
-    _merging: Option<Merging>,
 }
 
 /// A port's programs that are to be attached. The kernel waits for a grace period meanwhile, so this is done without the
@@ -125,7 +112,7 @@ impl Attaching {
     fn links(&self) -> Result<Links, ApiError> {
         let attached = self.datapath.attach_tcx(self.netdev.ifindex, self.id.0);
         let tcx = attached.map_err(|error| self.refused(&error))?;
-        Ok(Links { xdp: self.xdp()?, _tcx: tcx })
+        Ok(Links::new(tcx, self.xdp()?))
     }
 
     /// Attaches the program at the XDP hook, if there is to be one.
@@ -138,7 +125,7 @@ impl Attaching {
         let program = hints::xdp_program(datapath, netdev.ifindex, hints)?;
         let attached = datapath.attach_xdp(netdev.ifindex, id.0, &program);
         let link = attached.map_err(|error| self.refused(&error))?;
-        Ok(Some(XdpLink { link, _merging: self.merge_packets() }))
+        Ok(Some(XdpLink::new(link, self.merge_packets())))
     }
 
     /// NICs merge unless somebody wants otherwise.

@@ -5,8 +5,9 @@ use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_kernel::Promiscuous;
 use forebay_kernel::netlink::Link;
 
-use super::attach::{Fitting, Links};
+use super::attach::Fitting;
 use super::flows::peer_of;
+use super::links::Links;
 use super::port::{Attachment, Binding, Port};
 use super::{Change, Control, attach};
 

@@ -10,8 +10,8 @@ use forebay_kernel::{Bank, KernelCounters, Promiscuous, RingAccount};
 use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
-use super::attach::Links;
 use super::hints::{Hints, Programs};
+use super::links::Links;
 use super::port_carrying::Carrying;
 use super::port_probing::Probing;
 use super::port_rxq::Rxq;

@@ -76,7 +76,7 @@ impl Dut for Bare {
 
 /// In the namespace of both.
 fn redirect(from: &str, to: &str, attach: Attach) -> Result<End> {
-    let (from, to) = (ifindex(from)?.cast_signed(), ifindex(to)?);
+    let (from, to) = (netns::ifindex(from)?.cast_signed(), netns::ifindex(to)?);
     let mut object = bpf::load_with_bare_ifindex(to)?;
     bpf::set(&object, "out", to)?;
     let attached = if attach == Attach::Xdp {
@@ -87,9 +87,4 @@ fn redirect(from: &str, to: &str, attach: Attach) -> Result<End> {
         Attached::Tcx(link.map_err(|error| LabError::system("attaching a bare tcx redirect", error))?)
     };
     Ok(End { _attached: attached, _object: object })
-}
-
-pub(super) fn ifindex(netdev: &str) -> Result<u32> {
-    nix::net::if_::if_nametoindex(netdev)
-        .map_err(|errno| LabError::system(format!("no netdev {netdev}"), errno))
 }

@@ -136,7 +136,7 @@ struct XdpPass {
 impl XdpPass {
     fn attach(netns: &str, netdev: &str) -> Result<XdpPass> {
         netns::enter(netns, || {
-            let ifindex = super::bare::ifindex(netdev)?.cast_signed();
+            let ifindex = netns::ifindex(netdev)?.cast_signed();
             let mut object = bpf::load()?;
             let link = bpf::program(&mut object, "pass_xdp").attach_xdp(ifindex);
             let link = link.map_err(|error| LabError::bpf("attaching an XDP program that passes", error))?;
