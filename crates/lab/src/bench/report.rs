@@ -65,10 +65,12 @@ impl Report {
         let mut table = table_of(titles);
         let metrics = self.metrics();
         for asked in asked::ALL.iter().filter(|asked| metrics.contains(&asked.metric)) {
-            let measured = self.ratio(asked.metric, asked.contender.name(), asked.peer.name());
-            let verdict = asked.verdict(measured).to_owned();
-            let asked_for = [asked.metric.to_owned(), asked.name(), asked.bound.text()];
-            table.add_row(asked_for.into_iter().chain([text_of(measured), verdict]));
+            let ratio = |peer: Contender| self.ratio(asked.metric, asked.contender.name(), peer.name());
+            let (measured, or) = (ratio(asked.peer), asked.or.and_then(|(_, peer)| ratio(peer)));
+            let verdict = asked.verdict(measured, or).to_owned();
+            let asked_for = [asked.metric.to_owned(), asked.name(), asked.text()];
+            let found = [measured, or].map(text_of).into_iter().filter(|text| !text.is_empty());
+            table.add_row(asked_for.into_iter().chain([found.collect::<Vec<_>>().join(", or "), verdict]));
         }
         (!table.is_empty()).then(|| table.to_string())
     }
