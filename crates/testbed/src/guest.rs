@@ -21,6 +21,8 @@ const ENDS: usize = 2;
 pub enum Nic {
     /// Paravirtual, with native XDP and a filter of addresses.
     VirtioNet,
+    /// The same, which puts each frame into one buffer.
+    VirtioNetUnmerged,
     /// VMware's, with native XDP that leaves no room for metadata.
     Vmxnet3,
     /// Intel's gigabit NIC, without native XDP.
@@ -28,13 +30,14 @@ pub enum Nic {
 }
 
 impl Nic {
-    /// Every model.
+    /// Every model, in its usual form.
     pub const ALL: [Nic; 3] = [Nic::VirtioNet, Nic::Vmxnet3, Nic::E1000e];
 
-    /// Its name in tests and tables, which is its driver's.
+    /// Its name in tests and tables, which begins with its driver's.
     pub const fn name(self) -> &'static str {
         match self {
             Nic::VirtioNet => "virtio_net",
+            Nic::VirtioNetUnmerged => "virtio_net-unmerged",
             Nic::Vmxnet3 => "vmxnet3",
             Nic::E1000e => "e1000e",
         }
@@ -43,6 +46,7 @@ impl Nic {
     const fn device(self) -> &'static str {
         match self {
             Nic::VirtioNet => "virtio-net-pci",
+            Nic::VirtioNetUnmerged => "virtio-net-pci,mrg_rxbuf=off",
             Nic::Vmxnet3 => "vmxnet3",
             Nic::E1000e => "e1000e",
         }

@@ -9,7 +9,7 @@ use forebay_kernel::netlink::link::HardwareType;
 use forebay_kernel::netlink::{Link, netdev_genl, offload};
 use forebay_kernel::{Datapath, DatapathError, Merging, Promiscuous, program_name};
 
-use super::flows::{peer_of, takes_frames};
+use super::flows::{ONE_BUFFER_MTU, peer_of, takes_frames};
 use super::hints::{self, Hints};
 use super::kernel_error::refused;
 use super::links::{Links, XdpLink};
@@ -229,6 +229,20 @@ pub(super) fn refuse_without_xdp(netdev: &Link) -> Result<(), ApiError> {
     let found = netdev_genl::xdp_features(netdev.ifindex).unwrap_or_default();
     if !found.basic || !found.redirect {
         return refuse(format!("the driver of `{}` has no native XDP with redirect", netdev.name));
+    }
+    if !found.rx_sg && netdev.mtu > ONE_BUFFER_MTU {
+        let message = format!(
+            "the driver of `{}` loses frames in several buffers while it has an XDP program, and its MTU is {}",
+            netdev.name, netdev.mtu
+        );
+        let remedy =
+            format!("use --attach tcx (or auto), or ip link set {} mtu {ONE_BUFFER_MTU}", netdev.name);
+        let error = ApiError::new(ErrorCode::NotSupported, message);
+        return Err(error
+            .with_field("attach")
+            .with_value("xdp")
+            .with_limit(ONE_BUFFER_MTU)
+            .with_remedy(remedy));
     }
     if !found.rx_metadata.vlan_tag && offload::features(&netdev.name).is_ok_and(|found| found.strips_tags()) {
         let message = format!(

@@ -189,7 +189,7 @@ impl Change<'_> {
 }
 
 /// Up to this MTU in bytes a frame lies in one buffer, whatever the driver that received it.
-const ONE_BUFFER_MTU: u32 = 1500;
+pub(super) const ONE_BUFFER_MTU: u32 = 1500;
 
 /// Asks the kernel whether the netdev takes frames of XDP programs. A driver that takes only frames in one buffer loses
 /// the others without a word, so it may have no long ones.
