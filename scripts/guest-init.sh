@@ -7,6 +7,8 @@ $b mount -t sysfs sysfs /sys
 $b mount -t devtmpfs devtmpfs /dev
 for module in $($b cat /modules.order); do $b insmod "/modules/$module"; done
 $b mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 machine /host
+# Modules that are not of the kernel's package lie among the machine's files.
+for module in $(echo "$FOREBAY_MODULES" | $b tr , ' '); do $b insmod "/host$module"; done
 $b mount -t tmpfs tmpfs /writable
 $b mkdir /writable/upper /writable/work
 $b mount -t overlay -o lowerdir=/host,upperdir=/writable/upper,workdir=/writable/work overlay /root
@@ -15,6 +17,7 @@ $b mkdir -p /root/dev/shm /root/dev/pts
 $b mount -t tmpfs tmpfs /root/dev/shm
 $b mount -t devpts devpts /root/dev/pts
 $b mount -t bpf bpf /root/sys/fs/bpf
+$b mount -t debugfs debugfs /root/sys/kernel/debug
 $b mount -t tmpfs tmpfs /root/run
 # The program lies in a directory for temporary files, which the guest has its own of.
 $b cp "/host$FOREBAY_RUN" /root/run/forebay-guest

@@ -18,8 +18,10 @@ newest_package() {
     apt-cache search --names-only '^linux-image-6\.12\.[0-9]+\+deb[0-9]+-amd64-unsigned$' | awk '{ print $1 }' | sort -V | tail -1
 }
 
-# What a guest needs besides what is built in: this machine's files, and netdevs.
-modules='9pnet_virtio 9p overlay virtio_net vmxnet3 e1000e veth tun bridge vxlan 8021q bonding ifb'
+# What a guest needs besides what is built in: this machine's files, netdevs, what netdevsim uses (psample), and what
+# passes packets from one netdev to another.
+modules='9pnet_virtio 9p overlay virtio_net vmxnet3 e1000e veth tun bridge vxlan 8021q bonding ifb psample'
+modules+=' sch_ingress cls_matchall act_mirred'
 
 if [ ! -e vmlinuz ]; then
     package=$(newest_package)

@@ -11,6 +11,8 @@ use crate::{LabError, Result, clean, command};
 
 /// A kernel has been found and made ready within this time, also when it must be downloaded.
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);
+/// So has a module, also when its sources must be downloaded, unpacked and compiled.
+const MODULE_LIMIT: Duration = Duration::from_secs(900);
 /// The last line that a guest writes.
 const ENDED: &str = "guest: ended with ";
 /// NICs of one cable.
@@ -57,12 +59,13 @@ impl Nic {
 #[derive(Debug, Clone)]
 pub struct Guest {
     cables: Vec<[Nic; ENDS]>,
+    modules: Vec<PathBuf>,
     memory_mib: u32,
 }
 
 impl Default for Guest {
     fn default() -> Self {
-        Self { cables: Vec::new(), memory_mib: 1024 }
+        Self { cables: Vec::new(), modules: Vec::new(), memory_mib: 1024 }
     }
 }
 
@@ -71,6 +74,14 @@ impl Guest {
     #[must_use]
     pub fn with_cable(mut self, ends: [Nic; ENDS]) -> Guest {
         self.cables.push(ends);
+        self
+    }
+
+    /// With a kernel module that is not of the kernel's package; it is loaded after the drivers, before the script runs.
+    /// `path` is absolute, without spaces and commas.
+    #[must_use]
+    pub fn with_module(mut self, path: &Path) -> Guest {
+        self.modules.push(path.to_owned());
         self
     }
 
@@ -124,9 +135,11 @@ impl Guest {
         command.args(["-accel", "tcg,thread=single", "-display", "none"]);
         command.args(["-m", &self.memory_mib.to_string()]);
         command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(kernel.join("initrd"));
+        let modules: Vec<_> = self.modules.iter().map(|module| module.display().to_string()).collect();
         command.arg("-append").arg(format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 FOREBAY_RUN={}",
-            path("run")
+            "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 FOREBAY_RUN={} FOREBAY_MODULES={}",
+            path("run"),
+            modules.join(",")
         ));
         for name in ["console", "output"] {
             command.arg("-serial").arg(format!("file:{}", path(name)));
@@ -172,6 +185,21 @@ pub fn end(cable: usize, end: usize) -> Result<String> {
     name.ok_or_else(|| LabError::output("looking for a NIC", format!("there is none with the address {mac}")))
 }
 
+/// Path of the module netdevsim for the guests' kernel, which is compiled once.
+///
+/// # Errors
+/// There is no kernel, the package sources lack something, or the module does not compile; in one line.
+pub fn netdevsim() -> Result<PathBuf> {
+    let directory = kernel()?;
+    let finished = command::run(of_project("guest-netdevsim.sh", directory), MODULE_LIMIT)?;
+    if !finished.status.success() {
+        let why = finished.stderr.trim_end().lines().last().unwrap_or_default().to_owned();
+        let (command, status) = (finished.command, finished.status.to_string());
+        return Err(LabError::Failed { command, status, output: why });
+    }
+    Ok(PathBuf::from(finished.stdout.trim_end()))
+}
+
 /// The directory with the guests' kernel, which is made ready once.
 fn kernel() -> Result<&'static Path> {
     static READY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
@@ -180,11 +208,19 @@ fn kernel() -> Result<&'static Path> {
 }
 
 fn make_kernel_ready() -> Result<PathBuf> {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project().join("target"), PathBuf::from);
     let directory = target.join("guest");
-    let mut script = Command::new(project.join("scripts/guest-kernel.sh"));
-    script.arg(&directory);
-    command::run(script, KERNEL_LIMIT)?.success()?;
+    command::run(of_project("guest-kernel.sh", &directory), KERNEL_LIMIT)?.success()?;
     std::fs::canonicalize(&directory).map_err(|error| LabError::system("finding the guests' kernel", error))
+}
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A script of the project that makes something in a directory.
+fn of_project(script: &str, directory: &Path) -> Command {
+    let mut command = Command::new(project().join("scripts").join(script));
+    command.arg(directory);
+    command
 }
