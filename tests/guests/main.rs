@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod faults;
+mod representors;
 mod uplink;
 
 use std::num::NonZero;
@@ -13,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebay_testbed::dut::forebay::{self, BINARY_VARIABLE};
-use forebay_testbed::guest::{Guest, Nic};
+use forebay_testbed::guest::{self, Guest, Nic};
 use forebay_testbed::{LabError, Result, clean};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -65,6 +66,13 @@ const FAULTS: [Scenario; 6] = [
     ("a_nic_changes_its_offloads_under_traffic", faults::offloads),
 ];
 
+/// Each with the module netdevsim, which must be compiled; so only `make guests` asks for them.
+const REPRESENTORS: [Scenario; 3] = [
+    ("representors_are_ports_and_carry_packets_in_mode_none", representors::none),
+    ("representors_are_ports_and_carry_packets_in_mode_basic", representors::basic),
+    ("representors_are_ports_and_carry_packets_in_mode_spp", representors::spp),
+];
+
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some(INSIDE) {
@@ -86,6 +94,8 @@ fn main() -> ExitCode {
     let fits = |(name, _): &Scenario| ![JUMBO, JUMBO_AFTER_XDP].contains(name);
     trials.extend(SCENARIOS.into_iter().chain(FAULTS).filter(fits).map(unmerged));
     trials.extend(FAULTS.into_iter().flat_map(of_scenario).map(|trial| trial.with_ignored_flag(true)));
+    let representors = REPRESENTORS.map(|(name, _)| Trial::test(name, move || boot_with_representors(name)));
+    trials.extend(representors.map(|trial| trial.with_ignored_flag(true)));
     trials.extend(SYSTEM.map(|word| {
         Trial::test(format!("system_scenarios::{word}"), move || boot_system(word)).with_ignored_flag(true)
     }));
@@ -93,7 +103,8 @@ fn main() -> ExitCode {
 }
 
 fn inside(scenario: &str) -> ExitCode {
-    let Some((_, run)) = SCENARIOS.into_iter().chain(FAULTS).find(|(name, _)| *name == scenario) else {
+    let mut all = SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS);
+    let Some((_, run)) = all.find(|(name, _)| *name == scenario) else {
         eprintln!("there is no scenario `{scenario}`");
         return ExitCode::FAILURE;
     };
@@ -107,18 +118,40 @@ fn inside(scenario: &str) -> ExitCode {
 }
 
 fn boot(scenario: &str, nic: Nic) -> std::result::Result<(), Failed> {
+    let of_trial = format!("{scenario}::{}", nic.name());
+    boot_guest(scenario, &of_trial, || Ok(Guest::default().with_cable([nic, Nic::VirtioNet])))
+}
+
+fn boot_with_representors(scenario: &str) -> std::result::Result<(), Failed> {
+    let with_netdevsim = || guest::netdevsim().map(|module| Guest::default().with_module(&module));
+    boot_guest(scenario, scenario, with_netdevsim)
+}
+
+/// Runs a scenario in a guest. Skips it, with the reason, where guests do not boot or this one can't be made.
+fn boot_guest(
+    scenario: &str,
+    of_trial: &str,
+    guest: impl FnOnce() -> Result<Guest>,
+) -> std::result::Result<(), Failed> {
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIP: root ({scenario}::{})", nic.name());
+        println!("SKIP: root ({of_trial})");
         return Ok(());
     }
     if let Err(why) = guests_boot() {
-        println!("SKIP: guests: {why} ({scenario}::{})", nic.name());
+        println!("SKIP: guests: {why} ({of_trial})");
         return Ok(());
     }
+    let guest = match guest() {
+        Ok(guest) => guest,
+        Err(why) => {
+            println!("SKIP: {why} ({of_trial})");
+            return Ok(());
+        }
+    };
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let script = script(&format!("'{}' {INSIDE} {scenario}", own.display()));
     let script = script.map_err(|error| Failed::from(error.to_string()))?;
-    let said = Guest::default().with_cable([nic, Nic::VirtioNet]).run(&script, LIMIT);
+    let said = guest.run(&script, LIMIT);
     said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
 }
 
