@@ -32,6 +32,8 @@ const SYSTEM: [&str; 9] = [
     "leaves_everything_to_the_next",
     "is_promiscuous",
 ];
+/// What `forebay-lab` measures in a guest.
+const BENCHMARK: &str = "--rounds 3 --seconds 2 --only uplink --contenders uplink,bridge-xdp,bridge";
 /// They take that long on an emulated processor.
 const SYSTEM_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -99,6 +101,9 @@ fn main() -> ExitCode {
     trials.extend(SYSTEM.map(|word| {
         Trial::test(format!("system_scenarios::{word}"), move || boot_system(word)).with_ignored_flag(true)
     }));
+    trials.push(
+        Trial::test("the_benchmark_of_an_uplink_prints_its_ratios", boot_benchmark).with_ignored_flag(true),
+    );
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -171,6 +176,16 @@ fn boot_system(word: &str) -> std::result::Result<(), Failed> {
     let script = script(&format!("'{scenarios}' --test-threads 2 {word}"));
     let script = script.map_err(|error| Failed::from(error.to_string()))?;
     let said = Guest::default().with_memory(3072).run(&script, SYSTEM_LIMIT);
+    said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
+}
+
+/// Prints how an uplink compares with the bridge on this kernel. An emulated processor says nothing of absolute rates.
+fn boot_benchmark() -> std::result::Result<(), Failed> {
+    let switch = forebay::binary().map_err(|error| error.to_string())?;
+    let lab = switch.with_file_name("forebay-lab");
+    let command = format!("'{}' bench {BENCHMARK} --json /run/bench.json", lab.display());
+    let script = script(&command).map_err(|error| Failed::from(error.to_string()))?;
+    let said = Guest::default().with_memory(2048).run(&script, SYSTEM_LIMIT);
     said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
 }
 

@@ -195,7 +195,7 @@ pub fn promiscuous() -> Outcome {
     assert_eq!(promiscuity(&scene.lab)?, 0);
     scene.switch.add_ports(&[dut::port_of(&scene.far)])?;
     assert_eq!(promiscuity(&scene.lab)?, 1);
-    // Somebody else's wish stays.
+    // What an administrator set stays.
     scene.lab.switch().ip(&["link", "set", "nic", "promisc", "on"])?;
     scene.switch.kill()?;
     assert_eq!(promiscuity(&scene.lab)?, 1);

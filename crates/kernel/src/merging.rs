@@ -1,7 +1,6 @@
 //! Netdevs whose packets the kernel merges while they are XDP ports.
 //!
-//! What XDP passes on is merged with others of its stream (GRO) before tcx sees it. NICs have that on; a veth has it off
-//! until somebody switches it on.
+//! The kernel merges packets of one stream (GRO) that XDP passes on, before tcx sees them. NICs have GRO on, veths off.
 
 use std::io;
 
@@ -9,7 +8,7 @@ use forebay_control::IfIndex;
 
 use crate::pins::{Pins, Setting};
 
-/// A netdev whose packets are merged until this is dropped, and longer if somebody else wanted it.
+/// A netdev whose packets are merged until this is dropped. If GRO was on before, it stays on.
 #[derive(Debug)]
 pub struct Merging {
     ifindex: IfIndex,

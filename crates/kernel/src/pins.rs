@@ -224,7 +224,7 @@ impl Pins {
 }
 
 impl Pins {
-    /// Sets it, unless somebody else has. The note comes first, because the process may be killed between the two.
+    /// Sets what is not set. The note comes first, because the process may be killed between the two.
     pub(crate) fn keep(&self, setting: Setting, ifindex: IfIndex) -> io::Result<()> {
         if setting.is_set(ifindex).map_err(io::Error::other)? || !self.note(&setting.note(ifindex))? {
             return Ok(());

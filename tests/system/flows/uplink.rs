@@ -118,7 +118,7 @@ fn merged_while_a_port() -> Outcome {
         }
         daemon.delete_port("h1")?;
         assert!(!merges(&lab)?, "handover: {has_handover}");
-        // Somebody else's wish stays.
+        // What an administrator set stays.
         lab.switch().ethtool("h1", &["gro", "on"])?;
         daemon.add_ports(&ports_of(&hosts[..1]))?;
         daemon.stop()?;

@@ -128,7 +128,7 @@ impl Attaching {
         Ok(Some(XdpLink::new(link, self.merge_packets())))
     }
 
-    /// NICs merge unless somebody wants otherwise.
+    /// NICs merge unless an administrator has switched that off.
     fn merge_packets(&self) -> Option<Merging> {
         if self.netdev.has_parent_device {
             return None;
