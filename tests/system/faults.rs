@@ -45,6 +45,8 @@ fn assert_refused(finished: &Finished, words: &[&str]) {
 /// As if a driver lost all that a port's program hands over: the netdev that it is handed to is down.
 fn all_lost(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
+    // Or the host would ask for the address, once a second, and send nothing.
+    hosts[0].knows(&hosts[1])?;
     let client = bed.client();
     let collectors = client.eswitch()?.collectors;
     let switch = |way: &str| {
@@ -53,7 +55,8 @@ fn all_lost(subject: Subject) -> Outcome {
     let state = || client.port("h1").map(|port| (port.state, port.state_reason));
     assert_eq!(state()?.0, PortState::Up);
     switch("down")?;
-    let many = Ping::new(hosts[1].v4()).count(20).in_vain();
+    // Enough in each second; ping slows down where replies are missing.
+    let many = Ping::new(hosts[1].v4()).count(150).every(Duration::from_millis(10)).in_vain();
     wait::until("the port to say that it carries nothing", LIMIT, || {
         assert!(many.from(&hosts[0]).is_ok_and(|report| report.received == 0));
         state().is_ok_and(|(state, _)| state == PortState::NotCarrying)
