@@ -29,6 +29,19 @@ pub enum Attach {
     Xdp,
 }
 
+/// Whether a port's netdev is to receive everything, also what is addressed to others. Veths and taps do anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promiscuity {
+    /// Everything. A VF, which may not be allowed to, is also told the known stations behind other ports.
+    #[default]
+    Auto,
+    /// Everything.
+    On,
+    /// What is for groups, and for known stations behind other ports.
+    Off,
+}
+
 /// Where a port's kernel program is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -63,6 +76,7 @@ pub enum PortState {
 }
 
 words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");
+words!(Promiscuity: Auto => "auto", On => "on", Off => "off");
 words!(AttachKind: Tcx => "tcx", Xdp => "xdp");
 words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing",
     NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", Blocked => "blocked", NotCarrying => "not-carrying",
@@ -94,6 +108,25 @@ impl FromStr for Attach {
     }
 }
 
+/// A word that does not say what a netdev is to receive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("promiscuous `{value}` is not one of auto, on, off")]
+pub struct PromiscuityError {
+    /// What was given.
+    pub value: String,
+}
+
+impl FromStr for Promiscuity {
+    type Err = PromiscuityError;
+
+    fn from_str(text: &str) -> Result<Promiscuity, PromiscuityError> {
+        [Promiscuity::Auto, Promiscuity::On, Promiscuity::Off]
+            .into_iter()
+            .find(|word| word.name() == text)
+            .ok_or_else(|| PromiscuityError { value: text.to_owned() })
+    }
+}
+
 /// A port to be added; also one `[[port]]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -112,13 +145,23 @@ pub struct PortSpec {
     /// Isolated ports reach only ports that are not isolated.
     #[serde(default)]
     pub isolated: bool,
+    /// Whether its netdev is to receive everything.
+    #[serde(default)]
+    pub promiscuous: Promiscuity,
 }
 
 impl PortSpec {
     /// A transparent port on this netdev, with its name, attached automatically.
     pub fn new(netdev: impl Into<String>) -> PortSpec {
         let netdev = netdev.into();
-        PortSpec { netdev, name: None, attach: Attach::Auto, vlan: VlanMode::All, isolated: false }
+        PortSpec {
+            netdev,
+            name: None,
+            attach: Attach::Auto,
+            vlan: VlanMode::All,
+            isolated: false,
+            promiscuous: Promiscuity::Auto,
+        }
     }
 
     /// The port's name: the given one or the netdev's.
@@ -264,6 +307,9 @@ pub struct PortShow {
     pub mtu: u32,
     /// Whether the switch has its netdev receive what is addressed to others. A veth and a tap do anyway.
     pub promiscuous: bool,
+    /// Stations behind other ports that the netdev was told, so that it receives what is addressed to them. Absent where it
+    /// need not know any.
+    pub unicast_filter: Option<u32>,
     /// The workers that serve it.
     pub worker: Vec<u32>,
     /// Packets its RX ring holds at most.

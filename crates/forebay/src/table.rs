@@ -93,6 +93,10 @@ pub(crate) fn port(port: &PortShow) -> String {
     };
     let workers: Vec<String> = port.worker.iter().map(u32::to_string).collect();
     let ifindex = port.ifindex.map_or_else(|| "none".to_owned(), |ifindex| ifindex.to_string());
+    let unicast_filter = port.unicast_filter.map_or_else(
+        || "not needed".to_owned(),
+        |stations| format!("{stations} stations behind other ports"),
+    );
     let facts = facts(&[
         ("name", port.name.clone()),
         ("id", port.id.to_string()),
@@ -104,6 +108,7 @@ pub(crate) fn port(port: &PortShow) -> String {
         ("isolated", yes_no(port.isolated)),
         ("mtu", port.mtu.to_string()),
         ("promiscuous", yes_no(port.promiscuous)),
+        ("unicast filter", unicast_filter),
         ("workers", workers.join(",")),
         ("rx ring depth", port.rx_ring_depth.to_string()),
     ]);

@@ -132,6 +132,7 @@ fn show(id: PortId, spec: &PortSpec) -> PortShow {
         isolated: spec.isolated,
         mtu: 1500,
         promiscuous: false,
+        unicast_filter: None,
         worker: vec![0],
         rx_ring_depth: 512,
         counters: PortCounters::default(),

@@ -26,10 +26,10 @@ use crate::layout::{OWN_LAYOUTS, Settings};
 use crate::left::LeftLinks;
 use crate::link::Relocated;
 use crate::mapped::Mapped;
+use crate::memberships::Memberships;
 use crate::object::{self, DatapathOptions};
 use crate::pins::Pins;
 use crate::probes::LoopProbes;
-use crate::promiscuous::Memberships;
 use crate::{DatapathError, KernelCounters};
 
 pub use attach::{XdpProgram, XdpVariant};

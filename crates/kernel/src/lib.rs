@@ -18,11 +18,12 @@ mod generations;
 mod grace;
 mod hash;
 mod hints;
+mod kept;
 mod layout;
 mod left;
 mod link;
 mod mapped;
-mod merging;
+mod memberships;
 pub mod netlink;
 mod object;
 mod peer;
@@ -33,6 +34,7 @@ mod promiscuous;
 mod stations;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
+mod unicast_filter;
 
 pub use accounts::{Accounts, RingAccount, RingRule};
 pub use classes::{ClassTable, asked_classes};
@@ -47,14 +49,15 @@ pub use flows::{
 pub use generations::{Generations, StationSlot};
 pub use grace::{ShortGracePeriods, grace_period};
 pub use hints::{HintsError, HintsOptions};
+pub use kept::Kept;
 pub use layout::{
     Bank, COLLECTORS, CollectorEnds, LAYOUT_ORIGIN, ORIGIN_BYTES, OWN_LAYOUTS, PortConfig, source_port,
 };
 pub use link::{NetdevLink, program_name};
-pub use merging::Merging;
 pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;
 pub use probes::{LoopProbes, PROBE_BYTES, PROBE_ETHERTYPE, PROBE_GROUP, SeenProbe};
 pub use promiscuous::Promiscuous;
 pub use stations::{LeftStations, LeftStationsError, StationBucket, StationMemory};
+pub use unicast_filter::UnicastFilter;

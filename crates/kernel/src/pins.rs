@@ -248,16 +248,19 @@ pub(crate) enum Setting {
     Promiscuous,
     /// As `ethtool -K gro on`.
     Gro,
+    /// As `ethtool -K lro off`.
+    NoLro,
 }
 
 impl Setting {
-    const ALL: [Self; 2] = [Self::Promiscuous, Self::Gro];
+    const ALL: [Self; 3] = [Self::Promiscuous, Self::Gro, Self::NoLro];
 
     /// What its notes begin with.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Promiscuous => "promiscuous_",
             Self::Gro => "gro_",
+            Self::NoLro => "lro_",
         }
     }
 
@@ -273,14 +276,16 @@ impl Setting {
     pub(crate) fn is_set(self, ifindex: IfIndex) -> Result<bool, NetlinkError> {
         match self {
             Self::Promiscuous => Ok(link::by_index(ifindex)?.is_promiscuous),
-            Self::Gro => offload::merges(ifindex),
+            Self::Gro => offload::has(ifindex, offload::GRO),
+            Self::NoLro => offload::has(ifindex, offload::LRO).map(|has| !has),
         }
     }
 
     pub(crate) fn set(self, ifindex: IfIndex, on: bool) -> Result<(), NetlinkError> {
         match self {
             Self::Promiscuous => link::set_promiscuous(ifindex, on),
-            Self::Gro => offload::set_merges(ifindex, on),
+            Self::Gro => offload::set(ifindex, offload::GRO, on),
+            Self::NoLro => offload::set(ifindex, offload::LRO, !on),
         }
     }
 }

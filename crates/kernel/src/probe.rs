@@ -6,7 +6,7 @@
 //! feature that was found missing.
 //!
 //! ```text
-//!   privileges ─ system ─ kernel (scratch namespace: programs, af_xdp) ─ conflicts ─ hints ─► DoctorReport
+//!   privileges ─ system ─ kernel (scratch namespace: programs, af_xdp) ─ conflicts ─ nics ─ hints ─► DoctorReport
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -16,6 +16,7 @@ mod conflicts;
 mod finding;
 mod hints;
 mod kernel;
+mod nics;
 mod privileges;
 pub(crate) mod programs;
 mod system;
@@ -61,6 +62,7 @@ pub fn run(options: &Options) -> DoctorReport {
     checks.extend(kernel::checks());
     checks.extend(system::limit_checks(options));
     checks.extend(conflicts::checks());
+    checks.extend(nics::checks());
     checks.extend(hints::checks());
     DoctorReport::new(checks)
 }

@@ -31,6 +31,7 @@ mod port_probing;
 mod port_rxq;
 mod port_share;
 mod ports;
+mod reception;
 mod resize;
 mod rings;
 mod rules;

@@ -1,18 +1,24 @@
 //! A netdev that may filter addresses receives everything while it is a port, and not a moment longer.
 
-use forebay_control::port::{PortSpec, PortState};
+use std::time::Duration;
+
+use forebay_control::port::{PortSpec, PortState, Promiscuity};
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{Dut as _, Forebay, ForebayOptions};
-use forebay_testbed::{Lab, Result};
+use forebay_testbed::{Lab, Result, wait};
 
 use crate::harness::{Outcome, Suite, ensure_program};
 
 /// Neither a veth nor a tap, so the switch takes it for a NIC.
 const NETDEV: &str = "nic";
 
+/// The daemon tells once a second.
+const TOLD_LIMIT: Duration = Duration::from_secs(10);
+
 pub fn register(suite: &mut Suite) {
     suite.once("a_netdev_that_filters_addresses_is_promiscuous_while_it_is_a_port", while_a_port);
     suite.once("a_killed_daemon_leaves_its_netdevs_promiscuous_only_with_handover", killed);
+    suite.once("a_netdev_that_is_not_to_be_promiscuous_is_told_stations_while_it_is_a_port", told_stations);
     suite.once("what_the_next_daemon_does_not_want_is_promiscuous_no_more", not_wanted);
 }
 
@@ -46,10 +52,53 @@ impl Scene {
         Ok((count, flags.iter().any(|flag| flag == "PROMISC")))
     }
 
+    /// Addresses that the netdev receives besides its own.
+    fn addresses(&self) -> Result<String> {
+        Ok(self.lab.switch().run("bridge", &["fdb", "show", "dev", NETDEV])?.stdout)
+    }
+
     fn restart(&mut self, options: ForebayOptions) -> Result<()> {
         self.daemon = Forebay::start(&self.lab, options)?;
         Ok(())
     }
+}
+
+/// A station that the daemon was told is behind another port; the netdev's own addresses are others.
+fn told_stations() -> Outcome {
+    const BESIDE: &str = "beside";
+    const STATION: &str = "02:fb:00:00:00:77";
+    let mut scene = Scene::new(|_| ForebayOptions::default())?;
+    scene.lab.switch().ip(&["link", "add", BESIDE, "up", "type", "ifb"])?;
+    scene.daemon.delete_port(NETDEV)?;
+    let filtering = PortSpec { promiscuous: Promiscuity::Off, ..PortSpec::new(NETDEV) };
+    scene.daemon.add_ports(&[filtering.clone(), PortSpec::new(BESIDE)])?;
+    let client = scene.daemon.client().clone();
+    let add_station = |port: &str| client.ok(&["fdb", "add", STATION, "--port", port]).map(drop);
+    let is_told = |yes: bool| {
+        wait::until("the netdev to have been told", TOLD_LIMIT, || {
+            scene.addresses().is_ok_and(|found| found.contains(STATION) == yes)
+        })
+    };
+    assert_eq!(client.port(NETDEV)?.unicast_filter, Some(0));
+    add_station(BESIDE)?;
+    is_told(true)?;
+    let shown = client.port(NETDEV)?;
+    assert_eq!((shown.promiscuous, shown.unicast_filter), (false, Some(1)));
+    // The station moves behind the netdev itself, and back.
+    add_station(NETDEV)?;
+    is_told(false)?;
+    add_station(BESIDE)?;
+    is_told(true)?;
+    scene.daemon.delete_port(NETDEV)?;
+    assert!(!scene.addresses()?.contains(STATION));
+    scene.daemon.add_ports(&[filtering])?;
+    let told = wait::until("the netdev to have been told again", TOLD_LIMIT, || {
+        scene.addresses().is_ok_and(|found| found.contains(STATION))
+    });
+    told?;
+    scene.daemon.kill()?;
+    assert!(!scene.addresses()?.contains(STATION), "nothing outlives the process");
+    Ok(())
 }
 
 fn handing_over(pins: &BpfFs) -> ForebayOptions {

@@ -67,13 +67,18 @@ fn diff_ports(old: &Config, new: &Config, diff: &mut ConfigDiff) {
     for port in &new.ports {
         match old_ports.get(port.port_name()) {
             None => diff.ports_add.push(port.clone()),
-            Some(was) if was.netdev != port.netdev || was.attach != port.attach => {
+            Some(was) if is_another(was, port) => {
                 diff.ports_del.push(port.port_name().to_owned());
                 diff.ports_add.push(port.clone());
             }
             Some(was) => diff.ports_set.extend(change(was, port)),
         }
     }
+}
+
+/// Whether the port must be made anew.
+fn is_another(was: &PortSpec, port: &PortSpec) -> bool {
+    (&was.netdev, was.attach, was.promiscuous) != (&port.netdev, port.attach, port.promiscuous)
 }
 
 fn change(was: &PortSpec, port: &PortSpec) -> Option<PortChange> {

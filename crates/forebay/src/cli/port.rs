@@ -1,7 +1,7 @@
 //! `forebay port`
 
 use clap::{Args, Subcommand};
-use forebay_control::port::Attach;
+use forebay_control::port::{Attach, Promiscuity};
 use forebay_control::vlan::VlanMode;
 
 use super::Json;
@@ -54,6 +54,12 @@ pub struct PortAddArgs {
     /// Isolate the port, so that it reaches only ports that are not isolated
     #[arg(long)]
     pub isolated: bool,
+    /// What a network card is to receive: on (everything), off (what is for known stations) or auto
+    ///
+    /// auto: everything; a virtual function (SR-IOV) that may not be allowed to is also told the known stations behind the
+    /// other ports.
+    #[arg(long, default_value = "auto")]
+    pub promiscuous: Promiscuity,
     /// Name of the port, if there is one netdev [default: the netdev's name]
     #[arg(long)]
     pub name: Option<String>,

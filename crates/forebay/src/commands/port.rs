@@ -40,6 +40,7 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
         attach: args.attach,
         vlan: args.vlan.clone(),
         isolated: args.isolated,
+        promiscuous: args.promiscuous,
     };
     let request = PortAdd { ports: args.netdevs.into_iter().map(spec).collect(), wait: args.wait };
     let reply: PortAddReply = client.send(Method::POST, "/v1/ports", &request)?;

@@ -8,11 +8,12 @@ use forebay_control::IfIndex;
 use super::{Datapath, duplicate};
 use crate::DatapathError;
 use crate::hints::{self, HintsError, HintsOptions};
+use crate::kept::Kept;
 use crate::left::LeftLinks;
 use crate::link::{self, NetdevLink};
-use crate::merging::Merging;
 use crate::pins::{LinkKind, Setting};
 use crate::promiscuous::Promiscuous;
+use crate::unicast_filter::UnicastFilter;
 
 /// Which of our XDP programs a port has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,18 +86,47 @@ impl Datapath {
     /// What the kernel said. A device that cannot may say nothing.
     pub fn receive_everything(&self, ifindex: IfIndex) -> Result<Promiscuous, DatapathError> {
         self.left_links().keep(Setting::Promiscuous, ifindex);
-        let made = self.memberships.join(ifindex, self.pins.as_ref());
+        let made = Promiscuous::begin(&self.memberships, ifindex, self.pins.as_ref());
         made.map_err(|source| DatapathError::System { what: "make a netdev promiscuous", source })
+    }
+
+    /// Has a netdev of the calling thread's namespace receive what is for groups, and for stations that are to be named.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn filter_unicast(&self, ifindex: IfIndex) -> Result<UnicastFilter, DatapathError> {
+        let made = UnicastFilter::begin(&self.memberships, ifindex);
+        made.map_err(|source| DatapathError::System {
+            what: "have a netdev receive what is for groups",
+            source,
+        })
     }
 
     /// Has the kernel merge packets of one stream that come in at a netdev of the calling thread's namespace.
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn merge_packets(&self, ifindex: IfIndex) -> Result<Merging, DatapathError> {
-        self.left_links().keep(Setting::Gro, ifindex);
-        let made = Merging::begin(ifindex, self.pins.as_ref());
-        made.map_err(|source| DatapathError::System { what: "switch a netdev's GRO on", source })
+    pub fn merge_packets(&self, ifindex: IfIndex) -> Result<Kept, DatapathError> {
+        self.keep_setting(Setting::Gro, ifindex, "switch a netdev's GRO on")
+    }
+
+    /// Has a device not merge packets by itself (LRO): what it made of them cannot be cut again.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn leave_packets(&self, ifindex: IfIndex) -> Result<Kept, DatapathError> {
+        self.keep_setting(Setting::NoLro, ifindex, "switch a netdev's LRO off")
+    }
+
+    fn keep_setting(
+        &self,
+        setting: Setting,
+        ifindex: IfIndex,
+        what: &'static str,
+    ) -> Result<Kept, DatapathError> {
+        self.left_links().keep(setting, ifindex);
+        let made = Kept::begin(setting, ifindex, self.pins.as_ref());
+        made.map_err(|source| DatapathError::System { what, source })
     }
 
     fn left_links(&self) -> MutexGuard<'_, LeftLinks> {

@@ -4,6 +4,7 @@ mod change;
 mod hardware;
 
 use std::ffi::CStr;
+use std::path::Path;
 
 use forebay_control::IfIndex;
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg, IterableLinkAttrs, LinkAttrs, XdpAttrs};
@@ -25,6 +26,23 @@ const EXT_MASK_SKIP_STATS: u32 = 1 << 3;
 
 /// Where classifiers hang that look at what leaves (TC_H_CLSACT with TC_H_MIN_EGRESS, pkt_sched.h, 6.18).
 const TC_H_EGRESS: u32 = 0xffff_fff3;
+
+/// A device that a netdev hangs on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Device {
+    /// Its bus: `pci`, `virtio`, `usb`, …
+    pub bus: String,
+    /// Its name there, such as `0000:00:03.0`.
+    pub name: String,
+}
+
+impl Device {
+    /// Whether it is a virtual function of another device (SR-IOV), which decides what it may receive.
+    pub fn is_virtual_function(&self) -> bool {
+        let Self { bus, name } = self;
+        Path::new("/sys/bus").join(bus).join("devices").join(name).join("physfn").exists()
+    }
+}
 
 /// A netdev as the kernel described it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,8 +83,8 @@ pub struct Link {
     pub num_rx_queues: u32,
     /// Transmit queues.
     pub num_tx_queues: u32,
-    /// A device is behind it (PCI, virtio, USB): it isn't purely virtual.
-    pub has_parent_device: bool,
+    /// The device behind it; none: it is purely virtual.
+    pub parent: Option<Device>,
     /// A queueing discipline has a say about what leaves by it.
     pub has_qdisc: bool,
 }
@@ -156,6 +174,11 @@ fn header_of(ifindex: IfIndex) -> Ifinfomsg {
 }
 
 impl Link {
+    /// Whether a device is behind it (PCI, virtio, USB): it isn't purely virtual.
+    pub fn has_parent_device(&self) -> bool {
+        self.parent.is_some()
+    }
+
     /// Reads a description. An attribute that can't be read is left at its default: a newer kernel may say more.
     pub(super) fn decode(header: &Ifinfomsg, attributes: IterableLinkAttrs<'_>) -> Link {
         let hardware = HardwareType(header.ifi_type);
@@ -193,7 +216,8 @@ impl Link {
             LinkAttrs::Promiscuity(parties) => self.promiscuity = parties,
             LinkAttrs::NumRxQueues(queues) => self.num_rx_queues = queues,
             LinkAttrs::NumTxQueues(queues) => self.num_tx_queues = queues,
-            LinkAttrs::ParentDevName(_) => self.has_parent_device = true,
+            LinkAttrs::ParentDevName(name) => self.parent.get_or_insert_default().name = text(name),
+            LinkAttrs::ParentDevBusName(bus) => self.parent.get_or_insert_default().bus = text(bus),
             LinkAttrs::Qdisc(name) => self.has_qdisc = name != c"noqueue",
             LinkAttrs::Xdp(xdp) => self.xdp = decode_xdp(xdp.filter_map(Result::ok)),
             _ => {}

@@ -78,7 +78,7 @@ fn a_new_veth_pair_is_described_as_it_was_asked_for() {
         for end in [&a, &b] {
             assert_eq!(end.kind.as_deref(), Some("veth"));
             assert_eq!((end.mtu, end.num_rx_queues, end.num_tx_queues), (1400, 3, 3));
-            assert!(!end.admin_up && !end.running && !end.is_loopback && !end.has_parent_device);
+            assert!(!end.admin_up && !end.running && !end.is_loopback && !end.has_parent_device());
             assert_eq!((end.xdp, end.master, end.peer_netnsid), (None, None, None));
             assert!(end.mac.is_some_and(|mac| mac != [0; 6]));
         }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use forebay_control::eswitch::SpoolMode;
-use forebay_control::port::{Attach, AttachKind, PortSpec};
+use forebay_control::port::{Attach, AttachKind, PortSpec, Promiscuity};
 use forebay_control::{ApiError, ErrorCode, PortId};
-use forebay_kernel::netlink::link::HardwareType;
+use forebay_kernel::netlink::link::{Device, HardwareType};
 use forebay_kernel::netlink::{Link, netdev_genl, offload};
-use forebay_kernel::{Datapath, DatapathError, Merging, Promiscuous, program_name};
+use forebay_kernel::{Datapath, DatapathError, Kept, program_name};
 
 use super::flows::{ONE_BUFFER_MTU, peer_of, takes_frames};
 use super::hints::{self, Hints};
 use super::kernel_error::refused;
 use super::links::{Links, XdpLink};
-use super::port::Port;
+use super::port::{Port, Reception};
 use super::{Change, Control};
 
 /// What was found out about a netdev that is to become a port.
@@ -40,7 +40,7 @@ pub(super) fn fit(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Result<Fit
 /// Like [`fit`], for a netdev that is a port already.
 pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Result<Fitting, ApiError> {
     refuse_without_ethernet(netdev)?;
-    let virtual_only = !netdev.has_parent_device;
+    let virtual_only = !netdev.has_parent_device();
     let kind = match spec.attach {
         Attach::Tcx => AttachKind::Tcx,
         Attach::Xdp => AttachKind::Xdp,
@@ -70,6 +70,7 @@ pub(super) struct Attaching {
     id: PortId,
     kind: AttachKind,
     hints: Hints,
+    promiscuous: Promiscuity,
     netdev: Link,
     redirects_to_peers: bool,
 }
@@ -79,8 +80,8 @@ pub(super) struct Attached {
     pub(super) id: PortId,
     pub(super) netdev: Link,
     pub(super) links: Result<Links, ApiError>,
-    /// The netdev receives what is addressed to others.
-    pub(super) promiscuous: Option<Promiscuous>,
+    /// What the netdev receives besides.
+    pub(super) reception: Reception,
     /// The netdev takes frames of XDP programs.
     pub(super) takes_frames: bool,
     /// The station at its other end.
@@ -95,6 +96,7 @@ impl Attaching {
             id: port.id,
             kind: port.kind,
             hints: port.hints.hints().clone(),
+            promiscuous: port.spec.promiscuous,
             netdev,
             redirects_to_peers: control.flows.redirects_to_peers(),
         }
@@ -103,16 +105,18 @@ impl Attaching {
     /// Attaches the programs, and looks where the netdev leads.
     fn carry_out(self) -> Attached {
         let links = self.links();
-        let promiscuous = if links.is_ok() { self.receive_everything() } else { None };
+        let reception = if links.is_ok() { self.receive_for_others() } else { Reception::default() };
         let takes_frames = links.is_ok() && takes_frames(&self.netdev);
         let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && links.is_ok());
-        Attached { id: self.id, netdev: self.netdev, links, promiscuous, takes_frames, peer }
+        Attached { id: self.id, netdev: self.netdev, links, reception, takes_frames, peer }
     }
 
     fn links(&self) -> Result<Links, ApiError> {
         let attached = self.datapath.attach_tcx(self.netdev.ifindex, self.id.0);
         let tcx = attached.map_err(|error| self.refused(&error))?;
-        Ok(Links::new(tcx, self.xdp()?))
+        // Some drivers refuse an XDP program otherwise.
+        let leaving = self.leave_packets();
+        Ok(Links::new(tcx, self.xdp()?, leaving))
     }
 
     /// Attaches the program at the XDP hook, if there is to be one.
@@ -129,8 +133,8 @@ impl Attaching {
     }
 
     /// NICs merge unless an administrator has switched that off.
-    fn merge_packets(&self) -> Option<Merging> {
-        if self.netdev.has_parent_device {
+    fn merge_packets(&self) -> Option<Kept> {
+        if self.netdev.has_parent_device() {
             return None;
         }
         let made = self.datapath.merge_packets(self.netdev.ifindex);
@@ -141,21 +145,42 @@ impl Attaching {
         .ok()
     }
 
+    /// What the device merged could not be cut again for another netdev. Linux's bridge does the same.
+    fn leave_packets(&self) -> Option<Kept> {
+        if !self.netdev.has_parent_device() {
+            return None;
+        }
+        let made = self.datapath.leave_packets(self.netdev.ifindex);
+        made.inspect_err(|error| {
+            let netdev = self.netdev.name.as_str();
+            tracing::warn!(netdev, %error, "packets that it merges may not leave by other ports");
+        })
+        .ok()
+    }
+
     fn refused(&self, error: &DatapathError) -> ApiError {
         refused(error).with_value(&self.netdev.name)
     }
 
     /// The port works without, for what is addressed to its netdev.
-    fn receive_everything(&self) -> Option<Promiscuous> {
+    fn receive_for_others(&self) -> Reception {
         if !filters_addresses(&self.netdev) {
-            return None;
+            return Reception::default();
         }
-        let made = self.datapath.receive_everything(self.netdev.ifindex);
-        made.inspect_err(|error| {
+        let (datapath, ifindex) = (&self.datapath, self.netdev.ifindex);
+        let warn = |error: &DatapathError| {
             let netdev = self.netdev.name.as_str();
             tracing::warn!(netdev, %error, "stations behind other ports may not be reached through it");
-        })
-        .ok()
+        };
+        let wants_everything = self.promiscuous != Promiscuity::Off;
+        let everything =
+            wants_everything.then(|| datapath.receive_everything(ifindex).inspect_err(warn).ok()).flatten();
+        let may_be_ignored = self.promiscuous == Promiscuity::Auto
+            && self.netdev.parent.as_ref().is_some_and(Device::is_virtual_function);
+        let needs_stations = everything.is_none() || may_be_ignored;
+        let stations =
+            needs_stations.then(|| datapath.filter_unicast(ifindex).inspect_err(warn).ok()).flatten();
+        Reception { everything, stations: stations.map(Arc::new) }
     }
 }
 

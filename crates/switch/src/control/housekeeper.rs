@@ -159,6 +159,7 @@ impl Change<'_> {
         self.sort_into_lanes(now);
         if looks_again {
             changed |= self.look_again();
+            self.tell_stations();
         }
         changed
     }

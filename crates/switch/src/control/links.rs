@@ -1,17 +1,19 @@
 //! The programs on a port's netdev.
 
-use forebay_kernel::{Merging, NetdevLink};
+use forebay_kernel::{Kept, NetdevLink};
 
 /// The programs on a port's netdev, which are detached when this is dropped: that at the XDP hook first, which passes on what
 /// the one at tcx is to follow.
 pub(super) struct Links {
     pub(super) xdp: Option<XdpLink>,
     _tcx: NetdevLink,
+    /// The device does not merge packets by itself.
+    _leaving: Option<Kept>,
 }
 
 impl Links {
-    pub(super) fn new(tcx: NetdevLink, xdp: Option<XdpLink>) -> Self {
-        Self { xdp, _tcx: tcx }
+    pub(super) fn new(tcx: NetdevLink, xdp: Option<XdpLink>, leaving: Option<Kept>) -> Self {
+        Self { xdp, _tcx: tcx, _leaving: leaving }
     }
 }
 
@@ -19,11 +21,11 @@ impl Links {
 pub(super) struct XdpLink {
     pub(super) link: NetdevLink,
     /// What it passes on is merged.
-    _merging: Option<Merging>,
+    _merging: Option<Kept>,
 }
 
 impl XdpLink {
-    pub(super) fn new(link: NetdevLink, merging: Option<Merging>) -> Self {
+    pub(super) fn new(link: NetdevLink, merging: Option<Kept>) -> Self {
         Self { link, _merging: merging }
     }
 }

@@ -2,13 +2,12 @@
 
 use forebay_control::port::{AttachKind, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
-use forebay_kernel::Promiscuous;
 use forebay_kernel::netlink::Link;
 
 use super::attach::Fitting;
 use super::flows::peer_of;
 use super::links::Links;
-use super::port::{Attachment, Binding, Port};
+use super::port::{Attachment, Binding, Port, Reception};
 use super::{Change, Control, attach};
 
 impl Change<'_> {
@@ -33,7 +32,7 @@ impl Change<'_> {
 
     /// Whether a port has an XDP program at a device that does without one now, for one because it takes VLAN tags off.
     fn has_lost_xdp(&mut self, id: PortId, netdev: &Link) -> bool {
-        let has_xdp = self.ports[&id].kind == AttachKind::Xdp && netdev.has_parent_device;
+        let has_xdp = self.ports[&id].kind == AttachKind::Xdp && netdev.has_parent_device();
         let lost =
             has_xdp.then(|| self.without_lock(|| attach::refuse_without_xdp(netdev))).and_then(Result::err);
         if let Some(error) = &lost {
@@ -187,10 +186,10 @@ impl Port {
 }
 
 /// The port has its program on `netdev`.
-pub(super) fn take(port: &mut Port, (links, promiscuous): (Links, Option<Promiscuous>), netdev: Link) {
+pub(super) fn take(port: &mut Port, (links, reception): (Links, Reception), netdev: Link) {
     port.carrying.begin_anew();
     (port.state, port.reason) = judge(port, &netdev);
-    port.attachment = Some(Attachment { links, promiscuous, ifindex: netdev.ifindex, netdev });
+    port.attachment = Some(Attachment { links, reception, ifindex: netdev.ifindex, netdev });
 }
 
 /// The netdev has changed; says whether the packet path must know.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{Bank, KernelCounters, Promiscuous, RingAccount};
+use forebay_kernel::{Bank, KernelCounters, Promiscuous, RingAccount, UnicastFilter};
 use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
 use forebay_xsk::{PortSocket, Statistics};
 
@@ -27,11 +27,17 @@ use crate::worker::Slot;
 /// What a port holds of its netdev, while there is one.
 pub(super) struct Attachment {
     pub(super) links: Links,
-    /// Held for its drop, after which the netdev receives only what is addressed to it.
-    pub(super) promiscuous: Option<Promiscuous>,
+    pub(super) reception: Reception,
     pub(super) ifindex: IfIndex,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
+}
+
+/// What the switch has its netdev receive, besides what is addressed to it; held for its drop.
+#[derive(Default)]
+pub(super) struct Reception {
+    pub(super) everything: Option<Promiscuous>,
+    pub(super) stations: Option<Arc<UnicastFilter>>,
 }
 
 /// Where a port's packets wait.
@@ -122,7 +128,7 @@ impl Port {
             is_blocked: self.state == PortState::Blocked,
             mtu: netdev.map_or(0, |netdev| netdev.mtu),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
-            takes_joints: netdev.is_some_and(|netdev| !netdev.has_parent_device),
+            takes_joints: netdev.is_some_and(|netdev| !netdev.has_parent_device()),
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
             latency: self.latency.clone(),
@@ -185,6 +191,7 @@ impl Port {
 
     pub(super) fn show(&self, counters: PortCounters) -> PortShow {
         let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
+        let reception = self.attachment.as_ref().map(|attachment| &attachment.reception);
         PortShow {
             id: self.id,
             name: self.spec.port_name().to_owned(),
@@ -197,7 +204,9 @@ impl Port {
             vlan: self.spec.vlan.clone(),
             isolated: self.spec.isolated,
             mtu: netdev.map_or(0, |netdev| netdev.mtu),
-            promiscuous: self.attachment.as_ref().is_some_and(|attachment| attachment.promiscuous.is_some()),
+            promiscuous: reception.is_some_and(|reception| reception.everything.is_some()),
+            unicast_filter: reception
+                .and_then(|reception| Some(reception.stations.as_ref()?.stations() as u32)),
             worker: self.rings.iter().map(|ring| ring.worker as u32).collect(),
             rx_ring_depth: self.rings.first().map_or(0, |ring| ring.depth),
             counters,

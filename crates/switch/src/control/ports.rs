@@ -239,11 +239,11 @@ impl Control {
 
     /// The port has its program, or the kernel refused it.
     fn take_attached(&mut self, attached: Attached) -> Result<(), ApiError> {
-        let Attached { id, netdev, links, promiscuous, takes_frames, peer } = attached;
+        let Attached { id, netdev, links, reception, takes_frames, peer } = attached;
         let ifindex = netdev.ifindex;
         let links = links.inspect_err(|_| self.datapath.clear_port(ifindex))?;
         self.ports.takes_netdev(id, ifindex);
-        netdevs::take(self.port_mut(id), (links, promiscuous), netdev);
+        netdevs::take(self.port_mut(id), (links, reception), netdev);
         self.output_is(id, takes_frames.then_some(ifindex));
         self.peer_is(id, peer);
         Ok(())

@@ -10,7 +10,7 @@ use forebay_control::memory::Estimate;
 use forebay_control::occupancy::PoolOccupancy;
 use forebay_control::page_pool::PagePool;
 use forebay_control::pool::PoolShow;
-use forebay_control::port::{Attach, PortShow, PortSpec, PortState};
+use forebay_control::port::{Attach, PortShow, PortSpec, PortState, Promiscuity};
 use forebay_control::stats::{StatsCheck, StatsShow};
 use forebay_control::vlan::VlanMode;
 use serde::de::DeserializeOwned;
@@ -95,6 +95,9 @@ impl Client {
         }
         if port.isolated {
             args.push("--isolated");
+        }
+        if port.promiscuous != Promiscuity::Auto {
+            args.extend(["--promiscuous", port.promiscuous.name()]);
         }
         if let Some(name) = &port.name {
             args.extend(["--name", name]);
