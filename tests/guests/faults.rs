@@ -24,8 +24,11 @@ const DEVICE_LIMIT: Duration = Duration::from_secs(20);
 const BURST: usize = 32;
 
 /// Causes the fault [`TIMES`] times while frames come in at the NIC, and more go out. Afterwards packets pass as before.
-fn under_traffic(mut fault: impl FnMut(&Scene, u32) -> Outcome) -> Outcome {
-    let scene = Scene::new()?;
+fn under_traffic(fault: impl FnMut(&Scene, u32) -> Outcome) -> Outcome {
+    under_traffic_of(Scene::new()?, fault)
+}
+
+fn under_traffic_of(scene: Scene, mut fault: impl FnMut(&Scene, u32) -> Outcome) -> Outcome {
     dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
     dut::wait_until_it_carries(&scene.containers[0], &scene.containers[1])?;
     let stop = AtomicBool::new(false);
@@ -114,6 +117,21 @@ pub fn flap() -> Outcome {
     })
 }
 
+/// Its active member is another one, goes down, or is taken out and put in again.
+pub fn bond() -> Outcome {
+    under_traffic_of(Scene::with_bond()?, |scene, time| {
+        let switch = scene.lab.switch();
+        let member = ["m0", "m1"][time as usize % 2];
+        switch.ip(&["link", "set", "nic", "type", "bond", "active_slave", member])?;
+        for way in ["down", "up"] {
+            switch.ip(&["link", "set", member, way])?;
+        }
+        switch.ip(&["link", "set", member, "nomaster"])?;
+        switch.ip(&["link", "set", member, "down", "master", "nic"])?;
+        Ok(is_up(scene.switch.client())?)
+    })
+}
+
 pub fn mtu() -> Outcome {
     under_traffic(|scene, time| {
         let mtu = [600, 9000, 1400, 1500][time as usize % 4];
@@ -135,9 +153,15 @@ fn change(scene: &Scene, words: &[&str]) -> Result<bool> {
     Ok(changed.is_ok())
 }
 
+/// Some drivers change their queues only while they have no XDP program, so the port has none from the middle on.
 pub fn rings() -> Outcome {
     let mut changes = 0;
     under_traffic(|scene, time| {
+        if time == TIMES / 2 {
+            let client = scene.switch.client();
+            client.ok(&["port", "del", "nic"])?;
+            client.ok(&["port", "add", "nic", "--attach", "tcx"])?;
+        }
         let (rings, queues) = [("128", "1"), ("256", "2")][time as usize % 2];
         for words in [&["-G", "rx", rings, "tx", rings][..], &["-L", "combined", queues]] {
             changes += u32::from(change(scene, words)?);

@@ -50,12 +50,22 @@ const JUMBO: &str = "jumbo_frames_pass_a_nic";
 const JUMBO_AFTER_XDP: &str = "jumbo_frames_pass_a_nic_whose_mtu_grew";
 
 /// Each with one cable, between a NIC of each kind at the switch and a virtio NIC at the host.
-const SCENARIOS: [Scenario; 5] = [
+const SCENARIOS: [Scenario; 6] = [
     ("a_container_and_a_host_beyond_a_nic_talk", uplink::talk),
     ("they_talk_over_xdp_too_where_the_driver_has_it", uplink::talk_over_xdp),
+    ("they_talk_while_the_nic_receives_for_known_stations_alone", uplink::talk_unpromiscuously),
     ("tags_pass_a_nic_that_is_a_trunk", uplink::trunk),
     (JUMBO, uplink::jumbo),
     ("a_nic_is_promiscuous_while_it_is_a_port", uplink::promiscuous),
+];
+
+/// For a NIC with several queues.
+const SPREAD: Scenario = ("packets_of_a_nic_come_in_by_all_of_its_queues", uplink::spread);
+
+/// With two cables between virtio NICs.
+const BONDS: [Scenario; 2] = [
+    ("a_container_and_a_host_beyond_a_bond_talk", uplink::talk_over_a_bond),
+    ("a_bond_changes_its_members_under_traffic", faults::bond),
 ];
 
 /// Take minutes, so only `make guests` asks for them.
@@ -88,14 +98,18 @@ fn main() -> ExitCode {
         Nic::ALL.map(|nic| Trial::test(format!("{name}::{}", nic.name()), move || boot(name, nic)))
     };
     let mut trials: Vec<Trial> = SCENARIOS.into_iter().flat_map(of_scenario).collect();
-    let unmerged = |(name, _): Scenario| {
-        let nic = Nic::VirtioNetUnmerged;
+    let of_form = |(name, _): Scenario, nic: Nic| {
         Trial::test(format!("{name}::{}", nic.name()), move || boot(name, nic)).with_ignored_flag(true)
     };
     // What does not fit into one buffer this driver never receives, with a switch or without.
     let fits = |(name, _): &Scenario| ![JUMBO, JUMBO_AFTER_XDP].contains(name);
-    trials.extend(SCENARIOS.into_iter().chain(FAULTS).filter(fits).map(unmerged));
+    let unmerged = SCENARIOS.into_iter().chain(FAULTS).filter(fits);
+    trials.extend(unmerged.map(|scenario| of_form(scenario, Nic::VirtioNetUnmerged)));
+    let with_queues = SCENARIOS.into_iter().chain(FAULTS).chain([SPREAD]);
+    trials.extend(with_queues.map(|scenario| of_form(scenario, Nic::VirtioNetQueues)));
     trials.extend(FAULTS.into_iter().flat_map(of_scenario).map(|trial| trial.with_ignored_flag(true)));
+    let bonds = BONDS.map(|(name, _)| Trial::test(name, move || boot_with_bond(name)));
+    trials.extend(bonds.map(|trial| trial.with_ignored_flag(true)));
     let representors = REPRESENTORS.map(|(name, _)| Trial::test(name, move || boot_with_representors(name)));
     trials.extend(representors.map(|trial| trial.with_ignored_flag(true)));
     trials.extend(SYSTEM.map(|word| {
@@ -108,7 +122,7 @@ fn main() -> ExitCode {
 }
 
 fn inside(scenario: &str) -> ExitCode {
-    let mut all = SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS);
+    let mut all = SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS).chain(BONDS).chain([SPREAD]);
     let Some((_, run)) = all.find(|(name, _)| *name == scenario) else {
         eprintln!("there is no scenario `{scenario}`");
         return ExitCode::FAILURE;
@@ -125,6 +139,11 @@ fn inside(scenario: &str) -> ExitCode {
 fn boot(scenario: &str, nic: Nic) -> std::result::Result<(), Failed> {
     let of_trial = format!("{scenario}::{}", nic.name());
     boot_guest(scenario, &of_trial, || Ok(Guest::default().with_cable([nic, Nic::VirtioNet])))
+}
+
+fn boot_with_bond(scenario: &str) -> std::result::Result<(), Failed> {
+    let cable = [Nic::VirtioNet; 2];
+    boot_guest(scenario, scenario, || Ok(Guest::default().with_cable(cable).with_cable(cable)))
 }
 
 fn boot_with_representors(scenario: &str) -> std::result::Result<(), Failed> {

@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use forebay_control::port::{Attach, AttachKind, PortState};
+use forebay_control::port::{Attach, AttachKind, PortState, Promiscuity};
 use forebay_control::vlan::VlanMode;
 use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::netns::{self, Netns};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::{Host, Lab, PortKind, Result, guest, wait};
@@ -33,12 +34,23 @@ impl Scene {
         Self::with_vlans(["all"; 3])
     }
 
+    /// The NIC is a bond of two, each with a cable to the host.
+    pub fn with_bond() -> Result<Scene> {
+        Self::build(["all"; 3], bond)
+    }
+
     /// With the VLANs of the containers' ports and of the NIC's.
     fn with_vlans(vlans: [&str; 3]) -> Result<Scene> {
+        Self::build(vlans, |_, _| Ok(()))
+    }
+
+    /// `arrange` sees the NICs before they are ports.
+    fn build(vlans: [&str; 3], arrange: impl FnOnce(&Lab, &Host) -> Result<()>) -> Result<Scene> {
         let mut lab = Lab::new("guest")?;
         let containers = [lab.host("c1", PortKind::VethTcx)?, lab.host("c2", PortKind::VethXdp)?];
         let ends = guest::ends(0)?;
         let far = lab.host_beyond("nic", [&ends[0], &ends[1]])?;
+        arrange(&lab, &far)?;
         let mut switch = Forebay::start(&lab, ForebayOptions::default().offloaded())?;
         for (host, vlan) in [&containers[0], &containers[1], &far].into_iter().zip(vlans) {
             let mut port = dut::port_of(host);
@@ -98,6 +110,33 @@ impl Scene {
     }
 }
 
+/// Bonds at both ends of two cables. The switch's receives by one of them at a time, the host's sends by both.
+fn bond(lab: &Lab, far: &Host) -> Result<()> {
+    let [near, beyond] = guest::ends(1)?;
+    netns::ip(&["link", "set", &near, "netns", lab.switch().name(), "name", "m1"])?;
+    netns::ip(&["link", "set", &beyond, "netns", far.netns().name(), "name", "m1"])?;
+    let enslave = |netns: &Netns, name: &str, mode: &str, address: &str| {
+        let add = format!("link add {name} {address} type bond mode {mode} miimon 20");
+        let lines = [format!("link set {name} down name m0"), add, format!("link set {name} up")];
+        netns.ip_batch(&lines)?;
+        netns.ip_batch(&["m0", "m1"].map(|member| format!("link set {member} down master {name}")))
+    };
+    enslave(lab.switch(), "nic", "active-backup", "")?;
+    let [mac, v4, v6] = [far.mac_text(), far.v4().to_string(), far.v6().to_string()];
+    far.netns().ip(&["addr", "flush", "dev", "eth0"])?;
+    enslave(far.netns(), "eth0", "broadcast", &format!("address {mac}"))?;
+    let addresses = [format!("addr add {v4}/16 dev eth0"), format!("addr add {v6}/64 dev eth0 nodad")];
+    far.netns().ip_batch(&addresses)?;
+    Ok(())
+}
+
+/// A bond carries what its members do.
+pub fn talk_over_a_bond() -> Outcome {
+    let scene = Scene::with_bond()?;
+    dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
+    scene.check_talk()
+}
+
 /// With untouched settings of both NICs.
 pub fn talk() -> Outcome {
     let scene = Scene::new()?;
@@ -105,6 +144,9 @@ pub fn talk() -> Outcome {
     let has_xdp = driver(&scene.lab)? == "virtio_net";
     let expected = if has_xdp { AttachKind::Xdp } else { AttachKind::Tcx };
     assert_eq!(scene.switch.client().port("nic")?.attach, expected);
+    // What a device merged by itself could not be cut again for another netdev.
+    let features = scene.lab.switch().run("ethtool", &["-k", "nic"])?.stdout;
+    assert!(features.contains("large-receive-offload: off"), "{features}");
     scene.check_talk()
 }
 
@@ -128,6 +170,27 @@ pub fn talk_over_xdp() -> Outcome {
     scene.check_talk()
 }
 
+/// The NIC is told which stations are behind the other ports.
+pub fn talk_unpromiscuously() -> Outcome {
+    let mut scene = Scene::new()?;
+    let client = scene.switch.client().clone();
+    client.ok(&["port", "del", "nic"])?;
+    let mut port = dut::port_of(&scene.far);
+    port.promiscuous = Promiscuity::Off;
+    scene.switch.add_ports(&[port])?;
+    client.wait_port_state("nic", PortState::Up)?;
+    for container in &scene.containers {
+        dut::wait_until_it_carries(&scene.far, container)?;
+    }
+    wait::until("both containers to be in the NIC's filter", CHANGE_LIMIT, || {
+        client.port("nic").is_ok_and(|port| port.unicast_filter.is_some_and(|stations| stations >= 2))
+    })?;
+    // vmxnet3's driver cannot tell its device, so the kernel lets that receive everything.
+    let filters = driver(&scene.lab)? != "vmxnet3";
+    assert_eq!(promiscuity(&scene.lab)?, u64::from(!filters), "how many want the NIC to be promiscuous");
+    scene.check_talk()
+}
+
 /// The far host has VLAN netdevs on its NIC.
 pub fn trunk() -> Outcome {
     const VIDS: [u16; 2] = [10, 20];
@@ -146,6 +209,22 @@ pub fn trunk() -> Outcome {
         }
     }
     scene.check_balance()?;
+    Ok(())
+}
+
+/// The XDP program sees packets on each queue.
+pub fn spread() -> Outcome {
+    let scene = Scene::new()?;
+    scene.check_talk()?;
+    let said = scene.lab.switch().run("ethtool", &["-S", "nic"])?.stdout;
+    let packets_of = |queue: usize| {
+        let line = format!("rx{queue}_xdp_packets:");
+        let of_line = |line: &str| line.trim().parse::<u64>().ok();
+        said.lines().find_map(|text| of_line(text.trim().strip_prefix(line.as_str())?))
+    };
+    let packets = [0, 1].map(packets_of);
+    assert!(packets.iter().all(|packets| packets.is_some_and(|packets| packets > 0)), "{packets:?}\n{said}");
+    println!("packets by queue: {packets:?}");
     Ok(())
 }
 

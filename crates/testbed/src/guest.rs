@@ -7,12 +7,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::dut::bridge;
+use crate::lab::Lab;
 use crate::{LabError, Result, clean, command};
 
 /// A kernel has been found and made ready within this time, also when it must be downloaded.
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);
 /// So has a module, also when its sources must be downloaded, unpacked and compiled.
 const MODULE_LIMIT: Duration = Duration::from_secs(900);
+const EMULATOR: &str = "qemu-system-x86_64";
+/// What taps and bridges carry, so that the NICs decide.
+const LONGEST_MTU: &str = "9000";
 /// The last line that a guest writes.
 const ENDED: &str = "guest: ended with ";
 /// NICs of one cable.
@@ -25,6 +30,8 @@ pub enum Nic {
     VirtioNet,
     /// The same, which puts each frame into one buffer.
     VirtioNetUnmerged,
+    /// The same with two queues each way, between which its packets are spread by their flows.
+    VirtioNetQueues,
     /// VMware's, with native XDP that leaves no room for metadata.
     Vmxnet3,
     /// Intel's gigabit NIC, without native XDP.
@@ -40,6 +47,7 @@ impl Nic {
         match self {
             Nic::VirtioNet => "virtio_net",
             Nic::VirtioNetUnmerged => "virtio_net-unmerged",
+            Nic::VirtioNetQueues => "virtio_net-queues",
             Nic::Vmxnet3 => "vmxnet3",
             Nic::E1000e => "e1000e",
         }
@@ -49,8 +57,18 @@ impl Nic {
         match self {
             Nic::VirtioNet => "virtio-net-pci",
             Nic::VirtioNetUnmerged => "virtio-net-pci,mrg_rxbuf=off",
+            // A vector for each queue and way, one for changes, one for commands.
+            Nic::VirtioNetQueues => "virtio-net-pci,mq=on,vectors=6",
             Nic::Vmxnet3 => "vmxnet3",
             Nic::E1000e => "e1000e",
+        }
+    }
+
+    /// Queues each way.
+    const fn queues(self) -> u32 {
+        match self {
+            Nic::VirtioNetQueues => 2,
+            Nic::VirtioNet | Nic::VirtioNetUnmerged | Nic::Vmxnet3 | Nic::E1000e => 1,
         }
     }
 }
@@ -106,7 +124,12 @@ impl Guest {
         let file = |name: &str| directory.path().join(name);
         std::fs::write(file("run"), script)
             .map_err(|error| LabError::system("writing the guest's script", error))?;
-        let emulator = self.emulator(kernel, directory.path());
+        let wires = if self.has_queues() { Some(self.wires()?) } else { None };
+        let emulator = match &wires {
+            None => Command::new(EMULATOR),
+            Some(lab) => lab.switch().command(EMULATOR),
+        };
+        let emulator = self.emulator(emulator, kernel, directory.path());
         let ended = command::run(emulator, limit).and_then(command::Finished::success);
         let read = |name: &str| {
             String::from_utf8_lossy(&std::fs::read(file(name)).unwrap_or_default()).replace('\r', "")
@@ -126,9 +149,41 @@ impl Guest {
         }
     }
 
-    fn emulator(&self, kernel: &Path, directory: &Path) -> Command {
+    /// Whether there is a NIC with several queues, which the emulator's own cables do not have.
+    fn has_queues(&self) -> bool {
+        self.cables.iter().flatten().any(|nic| nic.queues() > 1)
+    }
+
+    /// A namespace with a tap for each NIC. Each cable is a bridge.
+    fn wires(&self) -> Result<Lab> {
+        let lab = Lab::new("wires")?;
+        bridge::call_netfilter(&lab, false)?;
+        let netns = lab.switch();
+        for (cable, ends) in self.cables.iter().enumerate() {
+            let bridge = format!("cable{cable}");
+            netns.ip(&["link", "add", &bridge, "up", "type", "bridge", "mcast_snooping", "0"])?;
+            for (end, nic) in ends.iter().enumerate() {
+                let tap = end_id(cable, end);
+                let queues: &[&str] = if nic.queues() > 1 { &["multi_queue"] } else { &[] };
+                netns.ip(&[&["tuntap", "add", &tap, "mode", "tap"], queues].concat())?;
+                netns.ip(&["link", "set", &tap, "mtu", LONGEST_MTU, "master", &bridge, "up"])?;
+            }
+        }
+        Ok(lab)
+    }
+
+    /// Where the NICs' packets go: to the emulator's own cables, or to taps.
+    fn network(&self, cable: usize, end: usize, nic: Nic) -> String {
+        let id = end_id(cable, end);
+        if !self.has_queues() {
+            return format!("hubport,id={id},hubid={cable}");
+        }
+        let queues = if nic.queues() > 1 { format!(",queues={}", nic.queues()) } else { String::new() };
+        format!("tap,id={id},ifname={id},script=no,downscript=no{queues}")
+    }
+
+    fn emulator(&self, mut command: Command, kernel: &Path, directory: &Path) -> Command {
         let path = |name: &str| directory.join(name).display().to_string();
-        let mut command = Command::new("qemu-system-x86_64");
         command.args(["-machine", "q35", "-cpu", "max", "-smp", "2", "-nodefaults", "-no-reboot"]);
         // Not KVM: where the machine is a guest itself, it may be there and hang. And one thread: with one for each
         // processor, one of them may run an instruction that another is changing (seen as a panic in a static branch).
@@ -148,14 +203,18 @@ impl Guest {
         command.args(["-virtfs", files]);
         for (cable, ends) in self.cables.iter().enumerate() {
             for (end, nic) in ends.iter().enumerate() {
-                let id = format!("c{cable}e{end}");
-                let mac = end_mac(cable, end);
-                command.arg("-netdev").arg(format!("hubport,id={id},hubid={cable}"));
+                let (id, mac) = (end_id(cable, end), end_mac(cable, end));
+                command.arg("-netdev").arg(self.network(cable, end, *nic));
                 command.arg("-device").arg(format!("{},netdev={id},mac={mac}", nic.device()));
             }
         }
         command
     }
+}
+
+/// The name of a NIC for the emulator, and of its tap.
+fn end_id(cable: usize, end: usize) -> String {
+    format!("c{cable}e{end}")
 }
 
 /// The Ethernet address of a NIC, by its cable and the cable's end.

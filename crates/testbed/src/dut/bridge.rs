@@ -117,7 +117,11 @@ pub fn has_netfilter() -> bool {
     Path::new("/proc/sys/net/bridge").join(NETFILTER[0]).exists()
 }
 
-fn call_netfilter(lab: &Lab, is_called: bool) -> Result<()> {
+/// Whether packets of the bridges in the lab's switch namespace pass netfilter.
+///
+/// # Errors
+/// They are to, and the kernel has no br_netfilter.
+pub(crate) fn call_netfilter(lab: &Lab, is_called: bool) -> Result<()> {
     if !is_called && !has_netfilter() {
         return Ok(());
     }
