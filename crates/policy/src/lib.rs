@@ -3,16 +3,17 @@
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
 //! for the kernel, how much of the flow table it may have, when what failed is tried again, how often what changes is
-//! looked at.
+//! looked at, and how a port's channels lie on its members and the machine's processors.
 //!
-//! The rule it keeps: a policy reads no clock, makes no system call, allocates nothing and logs nothing. Time is an
-//! argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
+//! The rule it keeps: a policy reads no clock, makes no system call and logs nothing, and on the packet path it allocates
+//! nothing. Time is an argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
 //! same each time.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backoff;
 mod bucket;
+mod channels;
 mod debounce;
 mod deficit;
 mod flow_share;
@@ -26,6 +27,7 @@ mod placement;
 mod refill;
 mod run_list;
 mod share;
+mod spread;
 mod stations;
 mod threshold;
 mod turn;
@@ -34,6 +36,7 @@ mod watchdog;
 
 pub use backoff::Backoff;
 pub use bucket::TokenBucket;
+pub use channels::{Channels, Home};
 pub use debounce::Debounce;
 pub use deficit::Deficit;
 pub use flow_share::{FlowRefusal, FlowShare};
@@ -47,6 +50,7 @@ pub use placement::Placement;
 pub use refill::{Poll, Refill, RefillRule};
 pub use run_list::RunList;
 pub use share::{Part, SharedRate};
+pub use spread::{Node, Processors, spread};
 pub use stations::{StationLimit, StationLimits};
 pub use threshold::{Admission, ONE_PACKET, Occupancy, Taking, Th, Threshold};
 pub use turn::{Piece, Standing, Turn};
