@@ -248,19 +248,16 @@ pub(crate) enum Setting {
     Promiscuous,
     /// As `ethtool -K gro on`.
     Gro,
-    /// As `ethtool -K lro off`.
-    NoLro,
 }
 
 impl Setting {
-    const ALL: [Self; 3] = [Self::Promiscuous, Self::Gro, Self::NoLro];
+    const ALL: [Self; 2] = [Self::Promiscuous, Self::Gro];
 
     /// What its notes begin with.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Promiscuous => "promiscuous_",
             Self::Gro => "gro_",
-            Self::NoLro => "lro_",
         }
     }
 
@@ -277,7 +274,6 @@ impl Setting {
         match self {
             Self::Promiscuous => Ok(link::by_index(ifindex)?.is_promiscuous),
             Self::Gro => offload::has(ifindex, offload::GRO),
-            Self::NoLro => offload::has(ifindex, offload::LRO).map(|has| !has),
         }
     }
 
@@ -285,7 +281,6 @@ impl Setting {
         match self {
             Self::Promiscuous => link::set_promiscuous(ifindex, on),
             Self::Gro => offload::set(ifindex, offload::GRO, on),
-            Self::NoLro => offload::set(ifindex, offload::LRO, !on),
         }
     }
 }

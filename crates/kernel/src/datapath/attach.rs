@@ -107,26 +107,9 @@ impl Datapath {
     /// # Errors
     /// What the kernel said.
     pub fn merge_packets(&self, ifindex: IfIndex) -> Result<Kept, DatapathError> {
-        self.keep_setting(Setting::Gro, ifindex, "switch a netdev's GRO on")
-    }
-
-    /// Has a device not merge packets by itself (LRO): what it made of them cannot be cut again.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub fn leave_packets(&self, ifindex: IfIndex) -> Result<Kept, DatapathError> {
-        self.keep_setting(Setting::NoLro, ifindex, "switch a netdev's LRO off")
-    }
-
-    fn keep_setting(
-        &self,
-        setting: Setting,
-        ifindex: IfIndex,
-        what: &'static str,
-    ) -> Result<Kept, DatapathError> {
-        self.left_links().keep(setting, ifindex);
-        let made = Kept::begin(setting, ifindex, self.pins.as_ref());
-        made.map_err(|source| DatapathError::System { what, source })
+        self.left_links().keep(Setting::Gro, ifindex);
+        let made = Kept::begin(Setting::Gro, ifindex, self.pins.as_ref());
+        made.map_err(|source| DatapathError::System { what: "switch a netdev's GRO on", source })
     }
 
     fn left_links(&self) -> MutexGuard<'_, LeftLinks> {

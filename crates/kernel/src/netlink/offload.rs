@@ -63,8 +63,6 @@ pub fn features(name: &str) -> Result<Features, NetlinkError> {
 
 /// The kernel merges packets of one stream as they come in.
 pub const GRO: &str = "rx-gro";
-/// The device does, and forgets how they were cut.
-pub const LRO: &str = "rx-lro";
 
 /// Whether a feature of the netdev is in effect.
 pub fn has(ifindex: IfIndex, feature: &str) -> Result<bool, NetlinkError> {

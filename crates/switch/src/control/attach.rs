@@ -114,9 +114,7 @@ impl Attaching {
     fn links(&self) -> Result<Links, ApiError> {
         let attached = self.datapath.attach_tcx(self.netdev.ifindex, self.id.0);
         let tcx = attached.map_err(|error| self.refused(&error))?;
-        // Some drivers refuse an XDP program otherwise.
-        let leaving = self.leave_packets();
-        Ok(Links::new(tcx, self.xdp()?, leaving))
+        Ok(Links::new(tcx, self.xdp()?))
     }
 
     /// Attaches the program at the XDP hook, if there is to be one.
@@ -141,19 +139,6 @@ impl Attaching {
         made.inspect_err(|error| {
             let netdev = self.netdev.name.as_str();
             tracing::warn!(netdev, %error, "packets for containers are not merged");
-        })
-        .ok()
-    }
-
-    /// What the device merged could not be cut again for another netdev. Linux's bridge does the same.
-    fn leave_packets(&self) -> Option<Kept> {
-        if !self.netdev.has_parent_device() {
-            return None;
-        }
-        let made = self.datapath.leave_packets(self.netdev.ifindex);
-        made.inspect_err(|error| {
-            let netdev = self.netdev.name.as_str();
-            tracing::warn!(netdev, %error, "packets that it merges may not leave by other ports");
         })
         .ok()
     }

@@ -7,13 +7,11 @@ use forebay_kernel::{Kept, NetdevLink};
 pub(super) struct Links {
     pub(super) xdp: Option<XdpLink>,
     _tcx: NetdevLink,
-    /// The device does not merge packets by itself.
-    _leaving: Option<Kept>,
 }
 
 impl Links {
-    pub(super) fn new(tcx: NetdevLink, xdp: Option<XdpLink>, leaving: Option<Kept>) -> Self {
-        Self { xdp, _tcx: tcx, _leaving: leaving }
+    pub(super) fn new(tcx: NetdevLink, xdp: Option<XdpLink>) -> Self {
+        Self { xdp, _tcx: tcx }
     }
 }
 
