@@ -24,9 +24,11 @@ fn with_examples(text: &str) -> String {
 fn keys(config: &toml::Table) -> Vec<String> {
     let mut keys = Vec::new();
     for (name, table) in config {
-        let table = table.as_array().and_then(|items| items.first()).unwrap_or(table);
-        let table = table.as_table().expect("the file has tables only at its root");
-        keys.extend(table.keys().map(|key| format!("{name}.{key}")));
+        let tables = table.as_array().map_or(std::slice::from_ref(table), Vec::as_slice);
+        for table in tables {
+            let table = table.as_table().expect("the file has tables only at its root");
+            keys.extend(table.keys().map(|key| format!("{name}.{key}")));
+        }
     }
     keys
 }
@@ -44,7 +46,7 @@ fn the_example_configuration_is_the_default_one_with_the_group_that_is_installed
 fn every_example_in_the_configuration_is_valid_when_switched_on() {
     let text = with_examples(&packaged("forebay.toml"));
     let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    assert_eq!((config.ports.len(), config.fdb.static_entries.len(), config.flows.rules.len()), (1, 1, 1));
+    assert_eq!((config.ports.len(), config.fdb.static_entries.len(), config.flows.rules.len()), (2, 1, 1));
     assert!(config.metrics.listen.is_some());
 }
 

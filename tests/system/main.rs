@@ -13,6 +13,7 @@ mod connectivity;
 mod faults;
 mod fdb;
 mod flows;
+mod groups;
 mod handover;
 mod harness;
 mod hints;
@@ -48,6 +49,7 @@ fn main() {
     services::register(&mut suite);
     hints::register(&mut suite);
     flows::register(&mut suite);
+    groups::register(&mut suite);
     handover::register(&mut suite);
     unit::register(&mut suite);
     transmit::register(&mut suite);

@@ -20,6 +20,7 @@ pub mod error;
 pub mod eswitch;
 pub mod fdb;
 pub mod flow;
+pub mod group;
 pub mod hints;
 pub mod id;
 pub mod memory;

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::counters::PortCounters;
 use crate::error::ApiError;
+use crate::group::{MAX_MEMBERS, MemberShow, Membership, PciAddress};
 use crate::id::{IfIndex, PortId};
 use crate::vlan::VlanMode;
 use crate::words::words;
@@ -62,6 +63,8 @@ pub enum PortState {
     NetdevDown,
     /// No netdev of this name is there; the port comes up when there is one.
     NetdevMissing,
+    /// Members of its group are missing.
+    Waiting,
     /// The netdev is in another network namespace; the port comes back with it.
     NetdevMoved,
     /// The netdev now has another name; the port keeps following it.
@@ -78,7 +81,7 @@ pub enum PortState {
 words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");
 words!(Promiscuity: Auto => "auto", On => "on", Off => "off");
 words!(AttachKind: Tcx => "tcx", Xdp => "xdp");
-words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing",
+words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing", Waiting => "waiting",
     NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", Blocked => "blocked", NotCarrying => "not-carrying",
     AttachFailed => "attach-failed");
 
@@ -131,8 +134,15 @@ impl FromStr for Promiscuity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortSpec {
-    /// The netdev's name in the switch's network namespace.
+    /// The netdev's name in the switch's network namespace. Left out if there is a group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub netdev: String,
+    /// The members of a port that has several: names of netdevs, or addresses of PCI functions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group: Vec<String>,
+    /// When a port with several members carries packets.
+    #[serde(default)]
+    pub members: Membership,
     /// The port's name; the netdev's if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -156,6 +166,8 @@ impl PortSpec {
         let netdev = netdev.into();
         PortSpec {
             netdev,
+            group: Vec::new(),
+            members: Membership::Strict,
             name: None,
             attach: Attach::Auto,
             vlan: VlanMode::All,
@@ -169,14 +181,64 @@ impl PortSpec {
         self.name.as_deref().unwrap_or(&self.netdev)
     }
 
-    /// Checks both names; whether the netdev exists only the switch knows.
+    /// Whether it has several members.
+    pub fn is_group(&self) -> bool {
+        !self.group.is_empty()
+    }
+
+    /// What a refusal names: the netdev, or the port if that has several.
+    pub fn asked_for(&self) -> &str {
+        if self.is_group() { self.port_name() } else { &self.netdev }
+    }
+
+    /// Checks all names; whether netdevs exist only the switch knows.
     ///
     /// # Errors
     /// Names the field, the value and the limit.
     pub fn validate(&self) -> Result<(), ApiError> {
-        check_netdev_name(&self.netdev)?;
+        if self.is_group() {
+            check_group(self)?;
+        } else if self.netdev.is_empty() {
+            let error = ApiError::invalid("netdev", "", "a netdev's name, or a group of members");
+            return Err(error.with_remedy("name the port's netdev"));
+        } else {
+            check_netdev_name(&self.netdev)?;
+        }
         check_port_name(self.port_name())
     }
+}
+
+fn check_group(spec: &PortSpec) -> Result<(), ApiError> {
+    let group = &spec.group;
+    if !spec.netdev.is_empty() {
+        let error = ApiError::invalid("netdev", &spec.netdev, "no netdev beside a group");
+        return Err(error.with_remedy("name the netdev as a member of the group"));
+    }
+    if spec.name.is_none() {
+        let error = ApiError::invalid("name", "", "a name, where there is a group");
+        return Err(error.with_remedy("give the port a name"));
+    }
+    if !(2..=MAX_MEMBERS).contains(&group.len()) {
+        let error = ApiError::invalid("group", group.join(","), format!("2 to {MAX_MEMBERS} members"));
+        return Err(error.with_remedy("add a port with one netdev without a group"));
+    }
+    if spec.attach == Attach::Xdp {
+        let error = ApiError::invalid("attach", spec.attach, "auto or tcx, where there is a group");
+        return Err(error.with_remedy("leave it out"));
+    }
+    for (index, member) in group.iter().enumerate() {
+        if member.parse::<PciAddress>().is_err() {
+            let limit = "a netdev's name, or a PCI address as in 0000:3b:00.1";
+            let error = || ApiError::invalid("group", member.escape_debug(), limit);
+            check_netdev_name(member)
+                .map_err(|_| error().with_remedy("`ip link` shows the names of netdevs"))?;
+        }
+        if group[..index].contains(member) {
+            let error = ApiError::invalid("group", member, "each member once");
+            return Err(error.with_remedy("leave the second out"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether this can be a netdev's name: the kernel's own rule (`dev_valid_name` in net/core/dev.c).
@@ -287,8 +349,10 @@ pub struct PortShow {
     pub id: PortId,
     /// Its name.
     pub name: String,
-    /// The netdev behind it.
+    /// The netdev behind it, or those of its members, with commas.
     pub netdev: String,
+    /// Its members that are there, the leader first. Empty if it is no group.
+    pub members: Vec<MemberShow>,
     /// The netdev's number, while there is one.
     pub ifindex: Option<IfIndex>,
     /// Where it is attached.

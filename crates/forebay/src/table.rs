@@ -10,6 +10,7 @@ use forebay_control::PortCounters;
 use forebay_control::doctor::{Answer, Check, DoctorReport, Severity};
 use forebay_control::eswitch::{EswitchSetReply, EswitchShow};
 use forebay_control::fdb::FdbEntry;
+use forebay_control::group::MemberShow;
 use forebay_control::pool::PoolShow;
 use forebay_control::port::PortShow;
 use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
@@ -97,10 +98,11 @@ pub(crate) fn port(port: &PortShow) -> String {
         || "not needed".to_owned(),
         |stations| format!("{stations} stations behind other ports"),
     );
+    let netdevs = if port.members.is_empty() { port.netdev.clone() } else { members(&port.members) };
     let facts = facts(&[
         ("name", port.name.clone()),
         ("id", port.id.to_string()),
-        ("netdev", port.netdev.clone()),
+        ("netdev", netdevs),
         ("ifindex", ifindex),
         ("state", state),
         ("attach", format!("{} (requested: {})", port.attach, port.requested)),
@@ -113,6 +115,16 @@ pub(crate) fn port(port: &PortShow) -> String {
         ("rx ring depth", port.rx_ring_depth.to_string()),
     ]);
     format!("{facts}\n{}", counters(&port.counters))
+}
+
+/// Members in one line, the leader first.
+fn members(members: &[MemberShow]) -> String {
+    let show = |member: &MemberShow| {
+        let pci = member.pci.map_or_else(String::new, |pci| format!(" ({pci})"));
+        let carrier = if member.carries { "" } else { ", down" };
+        format!("{}{pci}{carrier}", member.netdev)
+    };
+    members.iter().map(show).collect::<Vec<_>>().join("; ")
 }
 
 /// All counters of one port or of all; the rarer ones only where there were any.

@@ -123,6 +123,7 @@ fn show(id: PortId, spec: &PortSpec) -> PortShow {
         id,
         name: spec.port_name().to_owned(),
         netdev: spec.netdev.clone(),
+        members: Vec::new(),
         ifindex: Some(IfIndex(u32::from(id.0) + 10)),
         attach: AttachKind::Tcx,
         requested: spec.attach,

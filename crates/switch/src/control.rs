@@ -11,6 +11,7 @@ mod fdb;
 mod flow_list;
 mod flows;
 mod follow;
+mod group;
 mod handover;
 mod hints;
 mod housekeeper;
@@ -254,7 +255,7 @@ impl Change<'_> {
         let mut ports = self.ports.clear();
         self.publish();
         self.without_lock(|| {
-            ports.iter_mut().for_each(|port| port.attachment = None);
+            ports.iter_mut().for_each(|port| (port.attachment, port.followers) = (None, Vec::new()));
             workers.into_iter().for_each(WorkerHandle::stop);
             // With the netdev gone all sockets are unbound at once; one by one each would wait for a grace period.
             drop(instances);

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use forebay_control::PortId;
 use forebay_control::vlan::VlanMode;
+use forebay_control::{IfIndex, PortId};
 use forebay_kernel::Generations;
 
 use crate::counters::{LatencyCells, PortCells};
 use crate::output::Output;
 use crate::rules::RuleSet;
 use crate::vlan::PortVlans;
+
+/// 2^64 divided by the golden ratio: it tells close numbers apart.
+const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// One port in a snapshot.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub(crate) struct PortEntry {
     pub(crate) is_xdp: bool,
     /// XDP programs may send frames to it.
     pub(crate) takes_frames: bool,
+    /// Of a port with several members, the netdevs that its packets leave by.
+    pub(crate) ways: Arc<[IfIndex]>,
     /// The station at the other end of its veth, where packets for it can be put at once.
     pub(crate) peer: Option<u64>,
     /// Its XDP program tells what a flow says user space is to be told ([`forebay_kernel::FlowAction::Tell`]).
@@ -62,11 +67,24 @@ impl PortEntry {
             latency: None,
             is_xdp: false,
             takes_frames: false,
+            ways: Arc::default(),
             peer: None,
             is_told: false,
             is_captured: false,
             generation: 0,
         }
+    }
+
+    /// Where a packet between these stations leaves. All packets between two leave by one member, in order.
+    #[inline]
+    pub(crate) fn way_out(&self, src: u64, dst: u64) -> Option<Output> {
+        let output = self.output?;
+        if self.ways.is_empty() {
+            return Some(output);
+        }
+        // The upper half of a product depends on all of its factors' bits.
+        let hash = (src ^ dst.rotate_left(17)).wrapping_mul(MIXER) >> 32;
+        Some(Output::Netdev(self.ways[((hash * self.ways.len() as u64) >> 32) as usize]))
     }
 
     /// Whether packets from and to this port are decided about as with `other`.
@@ -76,6 +94,7 @@ impl PortEntry {
             && self.isolated == other.isolated
             && self.is_blocked == other.is_blocked
             && self.mtu == other.mtu
+            && self.ways == other.ways
             && self.is_xdp == other.is_xdp
             && self.takes_frames == other.takes_frames
             && self.peer == other.peer

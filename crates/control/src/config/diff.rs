@@ -78,7 +78,10 @@ fn diff_ports(old: &Config, new: &Config, diff: &mut ConfigDiff) {
 
 /// Whether the port must be made anew.
 fn is_another(was: &PortSpec, port: &PortSpec) -> bool {
-    (&was.netdev, was.attach, was.promiscuous) != (&port.netdev, port.attach, port.promiscuous)
+    let key = |port: &PortSpec| {
+        (port.netdev.clone(), port.group.clone(), port.members, port.attach, port.promiscuous)
+    };
+    key(was) != key(port)
 }
 
 fn change(was: &PortSpec, port: &PortSpec) -> Option<PortChange> {

@@ -71,7 +71,18 @@ fn broken_toml_and_wrong_types_are_refused_with_their_place() {
     assert!(refused("[switch]\nworkers = \"two\"\n").starts_with("2:11: switch.workers: invalid type"));
     assert!(refused("[switch]\nworkers = -1\n").starts_with("2:11: switch.workers: "));
     assert!(refused("[switch]\ncpus = [1, \"b\"]\n").starts_with("2:12: switch.cpus: invalid type"));
-    assert!(refused("[[port]]\n").contains("missing field `netdev`"));
+    assert!(
+        refused("[[port]]\n")
+            .contains("port.netdev is not valid (value: ; limit: a netdev's name, or a group")
+    );
+    let group = "[[port]]\nname = \"up\"\ngroup = [\"a\", \"b\"]\n";
+    assert_eq!(Config::parse(group).unwrap().ports[0].asked_for(), "up");
+    assert!(
+        refused(&group.replace("\"b\"", "\"a\""))
+            .starts_with("3:9: port.group is not valid (value: a; limit: each")
+    );
+    let twice = refused(&format!("{group}[[port]]\nnetdev = \"b\"\n"));
+    assert!(twice.contains("`b` is used by ports 1 and 2"), "{twice}");
 }
 
 #[test]

@@ -159,14 +159,23 @@ fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {
     for (index, port) in ports.iter().enumerate() {
         port.validate().map_err(|error| port_problem(index, &error))?;
         let name_key = if port.name.is_some() { "name" } else { "netdev" };
-        once(&mut netdevs, &port.netdev, index, "netdev")?;
+        if port.is_group() {
+            port.group.iter().try_for_each(|member| once(&mut netdevs, member, index, "group"))?;
+        } else {
+            once(&mut netdevs, &port.netdev, index, "netdev")?;
+        }
         once(&mut names, port.port_name(), index, name_key)?;
     }
     Ok(())
 }
 
 fn port_problem(index: usize, error: &ApiError) -> Problem {
-    let key = if error.field.as_deref() == Some("name") { "name" } else { "netdev" };
+    let key = match error.field.as_deref() {
+        Some("name") => "name",
+        Some("group") => "group",
+        Some("attach") => "attach",
+        _ => "netdev",
+    };
     Problem { path: port_path(index, key), message: format!("port.{error}") }
 }
 

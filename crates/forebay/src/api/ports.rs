@@ -35,7 +35,7 @@ fn add_valid(switch: &dyn SwitchControl, mut request: PortAdd) -> PortAddReply {
     for port in std::mem::take(&mut request.ports) {
         match port.validate() {
             Ok(()) => valid.push(port),
-            Err(error) => refused.push(PortAddRefused { netdev: port.netdev, error }),
+            Err(error) => refused.push(PortAddRefused { netdev: port.asked_for().to_owned(), error }),
         }
     }
     let mut reply = add_some(switch, PortAdd { ports: valid, ..request });

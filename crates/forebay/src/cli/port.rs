@@ -1,6 +1,7 @@
 //! `forebay port`
 
 use clap::{Args, Subcommand};
+use forebay_control::group::Membership;
 use forebay_control::port::{Attach, Promiscuity};
 use forebay_control::vlan::VlanMode;
 
@@ -36,7 +37,7 @@ pub enum PortCommand {
 /// Arguments of `port add`.
 #[derive(Debug, Args)]
 pub struct PortAddArgs {
-    /// Names of the netdevs, in the daemon's network namespace, as in veth1
+    /// Names of the netdevs, in the daemon's network namespace, as in veth1; with --group, the port's name
     #[arg(required = true, value_name = "NETDEV")]
     pub netdevs: Vec<String>,
     /// Where the kernel hands packets to the switch: tcx (veth, tap), xdp (network cards) or auto
@@ -60,6 +61,14 @@ pub struct PortAddArgs {
     /// other ports.
     #[arg(long, default_value = "auto")]
     pub promiscuous: Promiscuity,
+    /// Make one port of several members: netdevs, or PCI functions by their addresses, as in 0000:3b:00.0,0000:af:00.0
+    ///
+    /// The member with the smallest PCI address leads. Packets between two stations leave by one of the members.
+    #[arg(long, value_delimiter = ',', value_name = "MEMBER,MEMBER")]
+    pub group: Vec<String>,
+    /// When a port with a group carries packets: strict (while all members are there) or any
+    #[arg(long, default_value = "strict", value_name = "STRICT|ANY", requires = "group")]
+    pub members: Membership,
     /// Name of the port, if there is one netdev [default: the netdev's name]
     #[arg(long)]
     pub name: Option<String>,

@@ -34,9 +34,17 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
             format!("--name goes with one NETDEV, {} were given; add them one by one", args.netdevs.len());
         return Err(Failure::Usage(problem));
     }
-    let spec = |netdev| PortSpec {
-        netdev,
-        name: args.name.clone(),
+    let is_group = !args.group.is_empty();
+    if is_group && (args.name.is_some() || args.netdevs.len() > 1) {
+        let problem =
+            "--group goes with one name of a port, as in `forebay port add uplink --group eth0,eth1`";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    let spec = |first: String| PortSpec {
+        netdev: if is_group { String::new() } else { first.clone() },
+        name: if is_group { Some(first) } else { args.name.clone() },
+        group: args.group.clone(),
+        members: args.members,
         attach: args.attach,
         vlan: args.vlan.clone(),
         isolated: args.isolated,

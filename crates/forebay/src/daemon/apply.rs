@@ -101,10 +101,10 @@ fn add_ports(switch: &dyn SwitchControl, ports: &[PortSpec]) -> HashSet<String> 
     let reply = switch.port_add(PortAdd { ports: ports.to_vec(), wait: true });
     let mut netdevs = HashSet::new();
     for refused in &reply.refused {
-        tracing::error!("the port on netdev {} is not added: {}", refused.netdev, refused.error);
+        tracing::error!("the port on {} is not added: {}", refused.netdev, refused.error);
         netdevs.insert(refused.netdev.as_str());
     }
-    let refused = ports.iter().filter(|port| netdevs.contains(port.netdev.as_str()));
+    let refused = ports.iter().filter(|port| netdevs.contains(port.asked_for()));
     refused.map(|port| port.port_name().to_owned()).collect()
 }
 

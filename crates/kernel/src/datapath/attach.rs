@@ -46,6 +46,14 @@ impl Datapath {
         self.keep((LinkKind::Tcx, ifindex), port_id, program, || link::attach_tcx(program, ifindex))
     }
 
+    /// The same for as long as this process lives: nothing is pinned.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn attach_tcx_while_running(&self, ifindex: IfIndex) -> Result<NetdevLink, DatapathError> {
+        link::attach_tcx(self.tcx_port.as_fd(), ifindex)
+    }
+
     /// The link that an earlier daemon left at this netdev, or a new one; pinned under the port's name.
     fn keep(
         &self,

@@ -4,9 +4,10 @@ mod change;
 mod hardware;
 
 use std::ffi::CStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_control::IfIndex;
+use forebay_control::group::PciAddress;
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg, IterableLinkAttrs, LinkAttrs, XdpAttrs};
 use netlink_bindings::tc::{self, Tcmsg};
 
@@ -39,8 +40,18 @@ pub struct Device {
 impl Device {
     /// Whether it is a virtual function of another device (SR-IOV), which decides what it may receive.
     pub fn is_virtual_function(&self) -> bool {
-        let Self { bus, name } = self;
-        Path::new("/sys/bus").join(bus).join("devices").join(name).join("physfn").exists()
+        self.path().join("physfn").exists()
+    }
+
+    /// The PCI function that it is or hangs on, as a virtio device does.
+    pub fn function(&self) -> Option<PciAddress> {
+        let path = self.path().canonicalize().ok()?;
+        let mut names = path.components().rev().filter_map(|part| part.as_os_str().to_str());
+        names.find_map(|name| name.parse().ok())
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new("/sys/bus").join(&self.bus).join("devices").join(&self.name)
     }
 }
 

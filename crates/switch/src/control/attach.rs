@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_control::eswitch::SpoolMode;
+use forebay_control::group::PciAddress;
 use forebay_control::port::{Attach, AttachKind, PortSpec, Promiscuity};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::{Device, HardwareType};
@@ -43,6 +44,8 @@ pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Resu
     let virtual_only = !netdev.has_parent_device();
     let kind = match spec.attach {
         Attach::Tcx => AttachKind::Tcx,
+        // Which member a frame leaves by is not known to the kernel's table of outputs for XDP.
+        Attach::Auto if spec.is_group() => AttachKind::Tcx,
         Attach::Xdp => AttachKind::Xdp,
         // Sockets on the netdev itself take packets from XDP only.
         Attach::Auto if mode == SpoolMode::None && refuse_without_xdp(netdev).is_ok() => AttachKind::Xdp,
@@ -70,6 +73,8 @@ pub(super) struct Attaching {
     id: PortId,
     kind: AttachKind,
     hints: Hints,
+    /// It is one of several netdevs of the port.
+    is_member: bool,
     promiscuous: Promiscuity,
     netdev: Link,
     redirects_to_peers: bool,
@@ -79,6 +84,8 @@ pub(super) struct Attaching {
 pub(super) struct Attached {
     pub(super) id: PortId,
     pub(super) netdev: Link,
+    /// The PCI function below, of a group's member.
+    pub(super) function: Option<PciAddress>,
     pub(super) links: Result<Links, ApiError>,
     /// What the netdev receives besides.
     pub(super) reception: Reception,
@@ -96,6 +103,7 @@ impl Attaching {
             id: port.id,
             kind: port.kind,
             hints: port.hints.hints().clone(),
+            is_member: port.spec.is_group(),
             promiscuous: port.spec.promiscuous,
             netdev,
             redirects_to_peers: control.flows.redirects_to_peers(),
@@ -106,13 +114,21 @@ impl Attaching {
     fn carry_out(self) -> Attached {
         let links = self.links();
         let reception = if links.is_ok() { self.receive_for_others() } else { Reception::default() };
-        let takes_frames = links.is_ok() && takes_frames(&self.netdev);
-        let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && links.is_ok());
-        Attached { id: self.id, netdev: self.netdev, links, reception, takes_frames, peer }
+        // Which member's depends on the packet.
+        let is_one = links.is_ok() && !self.is_member;
+        let takes_frames = is_one && takes_frames(&self.netdev);
+        let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && is_one);
+        let function = self.netdev.parent.as_ref().filter(|_| self.is_member).and_then(Device::function);
+        Attached { id: self.id, netdev: self.netdev, function, links, reception, takes_frames, peer }
     }
 
     fn links(&self) -> Result<Links, ApiError> {
-        let attached = self.datapath.attach_tcx(self.netdev.ifindex, self.id.0);
+        let ifindex = self.netdev.ifindex;
+        let attached = if self.is_member {
+            self.datapath.attach_tcx_while_running(ifindex)
+        } else {
+            self.datapath.attach_tcx(ifindex, self.id.0)
+        };
         let tcx = attached.map_err(|error| self.refused(&error))?;
         Ok(Links::new(tcx, self.xdp()?))
     }

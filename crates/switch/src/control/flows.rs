@@ -174,14 +174,18 @@ impl Change<'_> {
 
     /// Asks the netdev of a port whether it takes frames of XDP programs; says whether that has changed.
     pub(super) fn look_at_output(&mut self, id: PortId) -> bool {
-        let netdev = self.ports[&id].attachment.as_ref().map(|attachment| attachment.netdev.clone());
+        let port = &self.ports[&id];
+        let one = port.attachment.as_ref().filter(|_| !port.spec.is_group());
+        let netdev = one.map(|attachment| attachment.netdev.clone());
         let takes = self.without_lock(|| netdev.filter(takes_frames).map(|netdev| netdev.ifindex));
         self.output_is(id, takes)
     }
 
     /// Looks where the netdev of a port leads; says whether that has changed.
     pub(super) fn look_at_peer(&mut self, id: PortId) -> bool {
-        let attachment = self.ports[&id].attachment.as_ref().filter(|_| self.flows.redirects_to_peers());
+        let port = &self.ports[&id];
+        let redirects = self.flows.redirects_to_peers() && !port.spec.is_group();
+        let attachment = port.attachment.as_ref().filter(|_| redirects);
         let netdev = attachment.map(|attachment| attachment.netdev.clone());
         let peer = self.without_lock(|| netdev.as_ref().and_then(peer_of));
         self.peer_is(id, peer)

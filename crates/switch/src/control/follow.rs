@@ -107,6 +107,9 @@ impl Change<'_> {
     /// Asks how the netdev of a port is now. Says whether the packet path must know.
     fn look(&mut self, id: PortId) -> bool {
         let port = &self.ports[&id];
+        if port.spec.is_group() {
+            return self.look_at_members(id);
+        }
         let (ifindex, name) =
             (port.attachment.as_ref().map(|attachment| attachment.ifindex), port.spec.netdev.clone());
         let netdev = self.without_lock(|| match ifindex {
@@ -115,6 +118,17 @@ impl Change<'_> {
         });
         let is_other = self.netdev_is_found(id, netdev);
         self.look_at_output(id) | is_other
+    }
+
+    /// The same of a group.
+    fn look_at_members(&mut self, id: PortId) -> bool {
+        let ifindexes: Vec<IfIndex> = self.ports[&id].attachments().map(|at| at.ifindex).collect();
+        let mut changed = false;
+        for ifindex in ifindexes {
+            let found = self.without_lock(|| link::by_index(ifindex));
+            changed |= self.netdev_is_found(id, found);
+        }
+        changed | self.regroup(id).unwrap_or(false)
     }
 
     fn netdev_is_found(&mut self, id: PortId, found: Result<Link, NetlinkError>) -> bool {
@@ -138,6 +152,10 @@ impl Change<'_> {
         let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
         let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
         for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
+            if self.ports[&id].spec.is_group() {
+                changed |= self.regroup(id).unwrap_or(false);
+                continue;
+            }
             match self.without_lock(|| link::by_name(&name)) {
                 Ok(netdev) => changed |= self.come_back(id, netdev),
                 Err(NetlinkError::NoSuchNetdev { .. }) => self.port_mut(id).lose(Loss::Deleted),
@@ -183,7 +201,7 @@ impl Control {
     /// The port that is on a netdev, or waits for one of its name.
     fn whose(&self, netdev: &Link) -> Option<PortId> {
         let known = self.ports.on(netdev.ifindex);
-        known.or_else(|| self.port_waiting_for(&netdev.name))
+        known.or_else(|| self.port_waiting_for(&netdev.name)).or_else(|| self.group_waiting_for(netdev))
     }
 
     /// Whether to look at a port that has changed now; otherwise that is put off.

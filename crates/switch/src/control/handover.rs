@@ -32,6 +32,10 @@ pub(super) use saver::{Saver, Ticket};
 
 /// What flows from and to a port rely upon.
 fn seen(entry: &PortEntry) -> Option<Seen> {
+    if !entry.ways.is_empty() {
+        // Their members are attached to anew.
+        return None;
+    }
     let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
     Some(Seen { ifindex: entry.output?.ifindex(), mtu, is_xdp, takes_frames, peer })
 }

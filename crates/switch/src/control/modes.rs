@@ -160,11 +160,14 @@ impl Change<'_> {
     /// Shows the kernel programs where the port's rings are now, and attaches or detaches the one at the XDP hook.
     fn attach_again(&mut self, id: PortId, other_programs: bool) -> Result<(), ApiError> {
         let Some(attachment) = &self.ports[&id].attachment else { return Ok(()) };
-        let (ifindex, netdev) = (attachment.ifindex, attachment.netdev.clone());
+        let netdev = attachment.netdev.clone();
         let port = &self.ports[&id];
         let attaching = other_programs.then(|| Attaching::new(self, port, netdev));
         let link = self.without_lock(|| attaching.map(|attaching| attaching.xdp()).transpose())?;
-        self.datapath.set_port(ifindex, self.config_of(id)).map_err(|error| refused(&error))?;
+        let config = self.config_of(id);
+        for attachment in self.ports[&id].attachments() {
+            self.datapath.set_port(attachment.ifindex, config).map_err(|error| refused(&error))?;
+        }
         let port = self.port_mut(id);
         let old = match (link, &mut port.attachment) {
             (Some(link), Some(attachment)) => std::mem::replace(&mut attachment.links.xdp, link),

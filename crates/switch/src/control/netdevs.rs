@@ -6,13 +6,15 @@ use forebay_kernel::netlink::Link;
 
 use super::attach::Fitting;
 use super::flows::peer_of;
-use super::links::Links;
-use super::port::{Attachment, Binding, Port, Reception};
+use super::port::{Attachment, Binding, Port};
 use super::{Change, Control, attach};
 
 impl Change<'_> {
     /// A netdev looks like this now and is a port's, or may become the port's. Says whether the packet path must know.
     pub(super) fn netdev_is(&mut self, id: PortId, netdev: Link) -> bool {
+        if self.ports[&id].spec.is_group() && self.ports.on(netdev.ifindex) != Some(id) {
+            return self.regroup(id).unwrap_or(false);
+        }
         if self.ports.on(netdev.ifindex) == Some(id) {
             if self.has_lost_xdp(id, &netdev) {
                 let gone = self.take_off(id);
@@ -20,7 +22,7 @@ impl Change<'_> {
                 self.come_back(id, netdev);
                 return true;
             }
-            let redirects = self.flows.redirects_to_peers();
+            let redirects = self.flows.redirects_to_peers() && !self.ports[&id].spec.is_group();
             let peer = self.without_lock(|| peer_of(&netdev).filter(|_| redirects));
             let is_other = self.ports.change_if(id, |port| update(port, netdev));
             // What it takes depends on its MTU.
@@ -95,6 +97,9 @@ impl Change<'_> {
             }
             return false;
         };
+        if self.ports[&id].spec.is_group() {
+            return self.member_went(id, ifindex);
+        }
         let gone = self.take_off(id);
         let port = self.port_mut(id);
         port.lose(loss);
@@ -108,7 +113,7 @@ impl Control {
     pub(super) fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {
         self.ports
             .values()
-            .find(|port| port.attachment.is_none() && port.spec.netdev == netdev)
+            .find(|port| !port.spec.is_group() && port.attachment.is_none() && port.spec.netdev == netdev)
             .map(|port| port.id)
     }
 
@@ -185,50 +190,66 @@ impl Port {
     }
 }
 
-/// The port has its program on `netdev`.
-pub(super) fn take(port: &mut Port, (links, reception): (Links, Reception), netdev: Link) {
+/// The port has its program on a netdev.
+pub(super) fn take(port: &mut Port, attachment: Attachment) {
     port.carrying.begin_anew();
-    (port.state, port.reason) = judge(port, &netdev);
-    port.attachment = Some(Attachment { links, reception, ifindex: netdev.ifindex, netdev });
+    port.hold(attachment);
+    judge_again(port);
 }
 
 /// The netdev has changed; says whether the packet path must know.
 fn update(port: &mut Port, netdev: Link) -> bool {
-    let before = port.state;
-    (port.state, port.reason) = judge(port, &netdev);
+    let (before, ifindex) = (port.state, netdev.ifindex);
+    let ways = port.ways();
+    let Some(attachment) = port.attachment_of(ifindex) else { return false };
+    let has_mtu = attachment.netdev.mtu == netdev.mtu;
+    attachment.netdev = netdev;
+    judge_again(port);
     if port.state != before {
         tracing::info!(port = port.spec.port_name(), state = %port.state, reason = port.reason, "the netdev changed");
     }
-    let Some(attachment) = &mut port.attachment else { return false };
-    let changed = port.state != before || attachment.netdev.mtu != netdev.mtu;
-    attachment.netdev = netdev;
-    changed
+    port.state != before || !has_mtu || port.ways() != ways
 }
 
 /// Whether the port carries packets has changed, and its netdev has not.
 pub(super) fn judge_again(port: &mut Port) {
     if let Some(attachment) = &port.attachment {
-        (port.state, port.reason) = judge(port, &attachment.netdev);
+        (port.state, port.reason) = match judge_netdevs(port, &attachment.netdev) {
+            (PortState::Up, reason) => judge_traffic(port, reason),
+            other => other,
+        };
     }
 }
 
-fn judge(port: &Port, netdev: &Link) -> (PortState, String) {
+/// By what the kernel says of the port's netdevs.
+fn judge_netdevs(port: &Port, netdev: &Link) -> (PortState, String) {
     let name = &netdev.name;
+    if port.spec.is_group() {
+        return port.judge_members();
+    }
     if !netdev.admin_up {
         return (PortState::NetdevDown, format!("`{name}` is switched off: ip link set {name} up"));
     }
     if !netdev.carrier {
         return (PortState::NetdevDown, format!("`{name}` has no carrier: its other end is down"));
     }
+    (PortState::Up, String::new())
+}
+
+/// By what happens to packets, where the netdevs are up.
+fn judge_traffic(port: &Port, up: String) -> (PortState, String) {
     if let Some(reason) = port.probing.blocked() {
         return (PortState::Blocked, reason.to_owned());
     }
     if let Some(reason) = port.carrying.reason() {
-        return (PortState::NotCarrying, format!("all packets from `{name}` are lost: {reason}"));
+        return (PortState::NotCarrying, format!("all packets from `{}` are lost: {reason}", port.netdevs()));
     }
-    if *name != port.spec.netdev {
-        let was = &port.spec.netdev;
-        return (PortState::NetdevRenamed, format!("`{was}` is now called `{name}`; the port works on"));
+    let was = &port.spec.netdev;
+    match &port.attachment {
+        Some(at) if !port.spec.is_group() && at.netdev.name != *was => {
+            let name = &at.netdev.name;
+            (PortState::NetdevRenamed, format!("`{was}` is now called `{name}`; the port works on"))
+        }
+        _ => (PortState::Up, up),
     }
-    (PortState::Up, String::new())
 }

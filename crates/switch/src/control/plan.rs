@@ -7,6 +7,7 @@ use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
 
 use super::attach::{self, Fitting};
+use super::port::Port;
 use super::{Change, Control};
 
 /// Netdevs that are not there and are named in one line of the log.
@@ -41,13 +42,14 @@ impl Change<'_> {
         };
         let mut plans = Vec::new();
         for spec in request.ports {
-            let netdev = spec.netdev.clone();
+            let netdev = spec.asked_for().to_owned();
             match self.plan(spec, &mut found, request.wait) {
                 Ok(plan) => plans.push(plan),
                 Err(error) => reply.refused.push(PortAddRefused { netdev, error }),
             }
         }
-        let added = self.carry_out(plans, &mut reply.refused);
+        let mut added = self.carry_out(plans, &mut reply.refused);
+        added.retain(|id| self.is_gathered(*id, request.wait, &mut reply.refused));
         reply.added = added.iter().filter_map(|id| self.ports.get(id)).map(|port| self.show(port)).collect();
         reply
     }
@@ -65,7 +67,10 @@ impl Change<'_> {
         };
         let by_name = listed.into_iter().map(|netdev| (netdev.name.clone(), netdev)).collect();
         let waiting = self.ports.values().filter(|port| port.attachment.is_none());
-        let awaited = waiting.map(|port| (port.spec.netdev.clone(), port.id)).collect();
+        let names = |port: &Port| {
+            if port.spec.is_group() { port.spec.group.clone() } else { vec![port.spec.netdev.clone()] }
+        };
+        let awaited = waiting.flat_map(|port| names(port).into_iter().map(|name| (name, port.id))).collect();
         Ok(Found { by_name, awaited })
     }
 
@@ -73,6 +78,9 @@ impl Change<'_> {
     fn plan(&mut self, spec: PortSpec, found: &mut Found, may_wait: bool) -> Result<Plan, ApiError> {
         self.instance()?;
         spec.validate()?;
+        if spec.is_group() {
+            return self.plan_group(spec, found);
+        }
         let netdev = found.by_name.get(&spec.netdev);
         self.refuse_taken(&spec, netdev, &found.awaited)?;
         let netdev = netdev.ok_or_else(|| no_such_netdev(&spec.netdev));
@@ -86,6 +94,38 @@ impl Change<'_> {
             found.awaited.insert(spec.netdev.clone(), id);
         }
         Ok(self.reserve(id, spec, fitted, may_wait))
+    }
+}
+
+impl Change<'_> {
+    /// A port whose members are looked for when it is made.
+    fn plan_group(&mut self, spec: PortSpec, found: &mut Found) -> Result<Plan, ApiError> {
+        self.refuse_name(&spec)?;
+        for member in &spec.group {
+            if let Some(id) = found.awaited.get(member) {
+                return Err(self.already_port(*id, member));
+            }
+        }
+        let id = self.free_id()?;
+        found.awaited.extend(spec.group.iter().map(|member| (member.clone(), id)));
+        let none = no_such_netdev(spec.asked_for());
+        Ok(self.reserve(id, spec, Err(none), true))
+    }
+
+    /// Looks for the members of a port that was made. One that may not wait for them is removed and refused.
+    fn is_gathered(&mut self, id: PortId, may_wait: bool, refused: &mut Vec<PortAddRefused>) -> bool {
+        if !self.ports.get(&id).is_some_and(|port| port.spec.is_group()) {
+            return true;
+        }
+        let name = self.ports[&id].spec.port_name().to_owned();
+        match self.regroup(id) {
+            Err(error) if !may_wait => {
+                self.remove(&[id]);
+                refused.push(PortAddRefused { netdev: name, error });
+                false
+            }
+            _ => true,
+        }
     }
 }
 
@@ -122,6 +162,10 @@ impl Control {
         if let Some(id) = attached.or_else(|| awaited.get(&spec.netdev).copied()) {
             return Err(self.already_port(id, &spec.netdev));
         }
+        self.refuse_name(spec)
+    }
+
+    fn refuse_name(&self, spec: &PortSpec) -> Result<(), ApiError> {
         if self.ports.is_taken(spec.port_name()) {
             let message = format!("another port is called `{}`", spec.port_name());
             return Err(ApiError::new(ErrorCode::NameTaken, message)
@@ -151,7 +195,8 @@ impl Control {
 }
 
 fn refuse_all(request: PortAdd, error: &ApiError) -> PortAddReply {
-    let refuse = |spec: PortSpec| PortAddRefused { netdev: spec.netdev, error: error.clone() };
+    let refuse =
+        |spec: PortSpec| PortAddRefused { netdev: spec.asked_for().to_owned(), error: error.clone() };
     PortAddReply { added: Vec::new(), refused: request.ports.into_iter().map(refuse).collect() }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::AddAssign;
 use std::sync::{Arc, Weak};
 
+use forebay_control::group::PciAddress;
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
@@ -29,6 +30,10 @@ pub(super) struct Attachment {
     pub(super) links: Links,
     pub(super) reception: Reception,
     pub(super) ifindex: IfIndex,
+    /// The PCI function below, of a group's member.
+    pub(super) function: Option<PciAddress>,
+    /// Where the group names it.
+    pub(super) place: usize,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
 }
@@ -76,7 +81,12 @@ pub(super) struct Port {
     pub(super) kind: AttachKind,
     pub(super) completes_checksums: bool,
     pub(super) binding: Binding,
+    /// Of a group, the leader's.
     pub(super) attachment: Option<Attachment>,
+    /// Of a group, the other members', in the order of their PCI addresses.
+    pub(super) followers: Vec<Attachment>,
+    /// Of a group, why a member is missing.
+    pub(super) missing: String,
     pub(super) state: PortState,
     pub(super) reason: String,
     /// When to look again at a netdev that is there and cannot be attached to.
@@ -119,6 +129,7 @@ impl Port {
     pub(super) fn entry(&self) -> PortEntry {
         let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
         let usable = self.state.carries();
+        let ways = if self.spec.is_group() { self.ways() } else { Arc::default() };
         PortEntry {
             id: self.id,
             output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(netdev.ifindex)),
@@ -126,9 +137,10 @@ impl Port {
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,
             is_blocked: self.state == PortState::Blocked,
-            mtu: netdev.map_or(0, |netdev| netdev.mtu),
+            ways,
+            mtu: self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
-            takes_joints: netdev.is_some_and(|netdev| !netdev.has_parent_device()),
+            takes_joints: netdev.is_some() && self.attachments().all(|at| !at.netdev.has_parent_device()),
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
             latency: self.latency.clone(),
@@ -139,6 +151,16 @@ impl Port {
             is_captured: self.is_captured(),
             generation: 0,
         }
+    }
+
+    /// What it holds of all of its netdevs, the leader first.
+    pub(super) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.attachment.iter().chain(&self.followers)
+    }
+
+    /// What it holds of one of its netdevs.
+    pub(super) fn attachment_of(&mut self, ifindex: IfIndex) -> Option<&mut Attachment> {
+        self.attachment.iter_mut().chain(&mut self.followers).find(|attachment| attachment.ifindex == ifindex)
     }
 
     /// Its program writes our hints, flow ids among them.
@@ -195,7 +217,8 @@ impl Port {
         PortShow {
             id: self.id,
             name: self.spec.port_name().to_owned(),
-            netdev: netdev.map_or_else(|| self.spec.netdev.clone(), |netdev| netdev.name.clone()),
+            netdev: self.netdevs(),
+            members: if self.spec.is_group() { self.members() } else { Vec::new() },
             ifindex: netdev.map(|netdev| netdev.ifindex),
             attach: self.kind,
             requested: self.spec.attach,

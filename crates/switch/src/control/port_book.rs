@@ -169,9 +169,7 @@ impl PortBook {
         let port = self.ports.remove(&id)?;
         self.placement.leave(port.worker);
         self.by_name.remove(port.spec.port_name());
-        if let Some(attachment) = &port.attachment {
-            self.by_ifindex.remove(&attachment.ifindex);
-        }
+        port.attachments().for_each(|attachment| _ = self.by_ifindex.remove(&attachment.ifindex));
         Some(self.leaving.entry(id).or_insert(port))
     }
 

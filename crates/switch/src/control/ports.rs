@@ -133,7 +133,7 @@ impl Change<'_> {
 
     /// Removes ports so that every frame they hold comes back: no more packets in, wait until none is under way,
     /// empty their rings, close their sockets.
-    fn remove(&mut self, ids: &[PortId]) {
+    pub(super) fn remove(&mut self, ids: &[PortId]) {
         let (ids, attachments) = self.begin_to_leave(ids);
         if ids.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl Change<'_> {
     }
 
     /// The port's netdev is gone: detaches the program, and takes back the rings that were bound to it.
-    pub(super) fn let_go(&mut self, id: PortId, gone: Option<Attachment>) {
+    pub(super) fn let_go(&mut self, id: PortId, gone: Vec<Attachment>) {
         self.without_lock(|| drop(gone));
         let port = self.port_mut(id);
         if port.binding == Binding::Direct {
@@ -201,6 +201,8 @@ impl Control {
             binding: self.pool.binding_of(fitting.kind, self.pool.rxq()),
             spec,
             attachment: None,
+            followers: Vec::new(),
+            missing: String::new(),
             state: PortState::NetdevMissing,
             reason: format!("`{name}` is being looked for and attached to"),
             again: follow::AGAIN,
@@ -239,11 +241,12 @@ impl Control {
 
     /// The port has its program, or the kernel refused it.
     fn take_attached(&mut self, attached: Attached) -> Result<(), ApiError> {
-        let Attached { id, netdev, links, reception, takes_frames, peer } = attached;
+        let Attached { id, netdev, function, links, reception, takes_frames, peer } = attached;
         let ifindex = netdev.ifindex;
         let links = links.inspect_err(|_| self.datapath.clear_port(ifindex))?;
         self.ports.takes_netdev(id, ifindex);
-        netdevs::take(self.port_mut(id), (links, reception), netdev);
+        let attachment = Attachment { links, reception, ifindex, function, place: 0, netdev };
+        netdevs::take(self.port_mut(id), attachment);
         self.output_is(id, takes_frames.then_some(ifindex));
         self.peer_is(id, peer);
         Ok(())
@@ -292,16 +295,19 @@ impl Control {
         }
     }
 
-    /// The port has no netdev any more; its program is to be detached, without the lock.
-    pub(super) fn take_off(&mut self, id: PortId) -> Option<Attachment> {
-        let port = self.ports.get_mut(&id)?;
+    /// The port has no netdev any more; its programs are to be detached, without the lock.
+    pub(super) fn take_off(&mut self, id: PortId) -> Vec<Attachment> {
+        let Some(port) = self.ports.get_mut(&id) else { return Vec::new() };
         port.takes_frames = None;
         port.peer = None;
         port.hints.unload();
-        let attachment = port.attachment.take()?;
-        self.datapath.clear_port(attachment.ifindex);
-        self.ports.loses_netdev(attachment.ifindex);
-        Some(attachment)
+        let gone: Vec<Attachment> =
+            port.attachment.take().into_iter().chain(port.followers.drain(..)).collect();
+        for attachment in &gone {
+            self.datapath.clear_port(attachment.ifindex);
+            self.ports.loses_netdev(attachment.ifindex);
+        }
+        gone
     }
 
     pub(crate) fn port_set(&mut self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {

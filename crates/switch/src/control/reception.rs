@@ -23,11 +23,12 @@ struct Listener {
 impl Change<'_> {
     /// Tells netdevs the stations that have come and gone. Once a second.
     pub(super) fn tell_stations(&mut self) {
-        let listener = |(id, port): (&PortId, &super::port::Port)| {
-            let filter = port.attachment.as_ref()?.reception.stations.clone()?;
-            Some(Listener { port: *id, name: port.spec.port_name().to_owned(), filter })
-        };
-        let listeners: Vec<Listener> = self.ports.iter().filter_map(listener).collect();
+        let mut listeners = Vec::new();
+        for (id, port) in self.ports.iter() {
+            let filters = port.attachments().filter_map(|attachment| attachment.reception.stations.clone());
+            let listener = |filter| Listener { port: *id, name: port.spec.port_name().to_owned(), filter };
+            listeners.extend(filters.map(listener));
+        }
         if listeners.is_empty() {
             return;
         }

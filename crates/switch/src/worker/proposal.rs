@@ -230,8 +230,11 @@ fn repeatable(
     headers: Headers,
     made: &Made<'_>,
 ) -> Result<(FlowAction, u64, u16), Unrepeatable> {
-    let forward =
-        |id| topology.port(id).and_then(|output: &PortEntry| Some((output, output.output?.ifindex())));
+    let forward = |id| {
+        topology
+            .port(id)
+            .and_then(|output| Some((output, output.way_out(headers.src, headers.dst)?.ifindex())))
+    };
     let (output, found) = match made.verdict {
         Verdict::Forward(id) => (Some(id), forward(id)),
         Verdict::Flood | Verdict::Drop(_) | Verdict::Refused(..) => (None, None),

@@ -36,7 +36,11 @@ impl Change<'_> {
             plans.push(self.reserve(id, spec, fitted, true));
         }
         let mut refused = Vec::new();
-        self.carry_out(plans, &mut refused);
+        for id in self.carry_out(plans, &mut refused) {
+            if self.ports[&id].spec.is_group() && self.regroup(id).is_err() {
+                tracing::warn!(port = self.ports[&id].spec.port_name(), "members are missing");
+            }
+        }
         for PortAddRefused { netdev, error } in refused {
             tracing::warn!(netdev, %error, "the netdev's port is not taken over");
         }

@@ -1,0 +1,246 @@
+//! Ports with several members: they come and go with their members' netdevs.
+//!
+//! Members are in the order of their PCI functions, whatever the order in which they come, and those without one as the
+//! request named them. The first that is there leads. All members are the same port to the kernel programs, so what
+//! comes in at one never leaves at another, and what goes to all ports leaves once.
+
+use std::sync::Arc;
+
+use forebay_control::group::{MemberShow, Membership, PciAddress};
+use forebay_control::port::{PortSpec, PortState};
+use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
+use forebay_kernel::netlink::link::{self, Device};
+use forebay_kernel::netlink::{Link, NetlinkError};
+
+use super::plan::no_such_netdev;
+use super::port::{Attachment, Port};
+use super::{Change, Control, attach};
+
+impl Change<'_> {
+    /// Looks at all members, attaches to those that are there, or to none while one is missing that must not be. Says
+    /// whether the packet path must know.
+    ///
+    /// # Errors
+    /// What keeps a member away.
+    pub(super) fn regroup(&mut self, id: PortId) -> Result<bool, ApiError> {
+        let (spec, mode) = (self.ports[&id].spec.clone(), self.pool.mode());
+        let found = self.without_lock(|| find(&spec));
+        let found = found.map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?;
+        let mut fitting = Vec::new();
+        let mut missing = None;
+        let mtu = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.mtu);
+        for (member, netdev) in spec.group.iter().zip(found) {
+            let first = fitting.first().map(|netdev: &Link| netdev.mtu);
+            let member = match netdev {
+                None => Err(no_such_member(member)),
+                Some(netdev) => match self.ports.on(netdev.ifindex) {
+                    Some(other) if other == id => Ok(None),
+                    Some(other) => Err(self.already_port(other, &netdev.name)),
+                    None => self
+                        .without_lock(|| attach::fit(&spec, &netdev, mode))
+                        .and_then(|_| has_mtu(&netdev, mtu.or(first)))
+                        .map(|()| Some(netdev)),
+                },
+            };
+            match member {
+                Ok(netdev) => fitting.extend(netdev),
+                Err(error) => missing = missing.or(Some(error)),
+            }
+        }
+        let changed = match &missing {
+            Some(_) if spec.members == Membership::Strict => self.disband(id),
+            _ => self.gather(id, fitting, &mut missing),
+        };
+        let now = self.now();
+        let port = self.port_mut(id);
+        port.missing = missing.as_ref().map(ToString::to_string).unwrap_or_default();
+        match &missing {
+            // An event tells when there is.
+            Some(error) if error.code != ErrorCode::NoSuchNetdev => port.again.fail(now),
+            _ => port.again.succeed(),
+        }
+        super::netdevs::judge_again(port);
+        if port.attachment.is_none() {
+            (port.state, port.reason) = port.judge_members();
+        }
+        missing.filter(|_| port.attachment.is_none()).map_or(Ok(changed), Err)
+    }
+
+    /// Attaches to more members.
+    fn gather(&mut self, id: PortId, netdevs: Vec<Link>, missing: &mut Option<ApiError>) -> bool {
+        let is_strict = self.ports[&id].spec.members == Membership::Strict;
+        let mut changed = false;
+        for netdev in netdevs {
+            match self.attach(id, netdev) {
+                Ok(()) => changed = true,
+                Err(error) => *missing = Some(error),
+            }
+        }
+        if is_strict && missing.is_some() {
+            return self.disband(id);
+        }
+        changed
+    }
+
+    /// Attaches to no member any more.
+    fn disband(&mut self, id: PortId) -> bool {
+        let gone = self.take_off(id);
+        let was_there = !gone.is_empty();
+        self.publish();
+        self.let_go(id, gone);
+        was_there
+    }
+
+    /// A member's netdev is no longer there.
+    pub(super) fn member_went(&mut self, id: PortId, ifindex: IfIndex) -> bool {
+        let port = self.port_mut(id);
+        tracing::info!(port = port.spec.port_name(), ifindex = ifindex.0, "a member is gone");
+        let gone = port.let_member_go(ifindex);
+        self.datapath.clear_port(ifindex);
+        self.ports.loses_netdev(ifindex);
+        self.publish();
+        self.without_lock(|| drop(gone));
+        let regrouped = self.regroup(id);
+        if let Err(error) = regrouped {
+            let port = self.ports[&id].spec.port_name();
+            tracing::warn!(port, %error, "members are missing");
+        }
+        true
+    }
+}
+
+impl Control {
+    /// The group that waits for a netdev: by its name, or by its PCI function.
+    pub(super) fn group_waiting_for(&self, netdev: &Link) -> Option<PortId> {
+        let mut groups = self.ports.values().filter(|port| port.spec.is_group()).peekable();
+        groups.peek()?;
+        let function = netdev.parent.as_ref().and_then(Device::function);
+        let is_of = |port: &&Port| port.spec.group.iter().any(|member| is_member(member, netdev, function));
+        groups.find(is_of).map(|port| port.id)
+    }
+}
+
+impl Port {
+    /// Another netdev of this port is attached to.
+    pub(super) fn hold(&mut self, mut attachment: Attachment) {
+        let is_this = |member: &String| is_member(member, &attachment.netdev, attachment.function);
+        attachment.place = self.spec.group.iter().position(is_this).unwrap_or_default();
+        self.followers.extend(self.attachment.take());
+        self.followers.push(attachment);
+        self.elect();
+    }
+
+    fn let_member_go(&mut self, ifindex: IfIndex) -> Vec<Attachment> {
+        self.followers.extend(self.attachment.take());
+        let (gone, left) = self.followers.drain(..).partition(|attachment| attachment.ifindex == ifindex);
+        self.followers = left;
+        self.elect();
+        gone
+    }
+
+    /// The first leads.
+    fn elect(&mut self) {
+        self.followers.sort_by_key(rank);
+        if !self.followers.is_empty() {
+            self.attachment = Some(self.followers.remove(0));
+        }
+    }
+
+    /// Netdevs that packets may leave by, if the port is a group.
+    pub(super) fn ways(&self) -> Arc<[IfIndex]> {
+        if !self.spec.is_group() {
+            return Arc::default();
+        }
+        self.attachments().filter(|at| carries(&at.netdev)).map(|at| at.ifindex).collect()
+    }
+
+    /// Names of its netdevs.
+    pub(super) fn netdevs(&self) -> String {
+        let names: Vec<&str> = self.attachments().map(|attachment| attachment.netdev.name.as_str()).collect();
+        match (names.is_empty(), self.spec.is_group()) {
+            (false, _) => names.join(","),
+            (true, true) => self.spec.group.join(","),
+            (true, false) => self.spec.netdev.clone(),
+        }
+    }
+
+    pub(super) fn members(&self) -> Vec<MemberShow> {
+        let show = |at: &Attachment| MemberShow {
+            netdev: at.netdev.name.clone(),
+            ifindex: at.ifindex,
+            pci: at.function,
+            carries: carries(&at.netdev),
+        };
+        self.attachments().map(show).collect()
+    }
+
+    /// What the state of the netdevs makes of a group.
+    pub(super) fn judge_members(&self) -> (PortState, String) {
+        let (there, all) = (self.attachments().count(), self.spec.group.len());
+        let missing = || format!("waiting, {there} of {all} members: {}", self.missing);
+        if there == 0 {
+            return (PortState::Waiting, missing());
+        }
+        if !self.attachments().any(|at| carries(&at.netdev)) {
+            return (PortState::NetdevDown, format!("`{}`: none is up with a carrier", self.netdevs()));
+        }
+        (PortState::Up, if there < all { missing() } else { String::new() })
+    }
+}
+
+/// Packets may leave by it.
+fn carries(netdev: &Link) -> bool {
+    netdev.admin_up && netdev.carrier
+}
+
+/// What members are in the order of.
+fn rank(attachment: &Attachment) -> (bool, Option<PciAddress>, usize) {
+    (attachment.function.is_none(), attachment.function, attachment.place)
+}
+
+/// The netdev of each member, by its name or its PCI function.
+fn find(spec: &PortSpec) -> Result<Vec<Option<Link>>, NetlinkError> {
+    let mut netdevs = link::list()?;
+    // A function may have several netdevs. The first is its own.
+    netdevs.sort_by_key(|netdev| netdev.ifindex);
+    let by_function = spec.group.iter().any(|member| member.parse::<PciAddress>().is_ok());
+    let function_of =
+        |netdev: &Link| netdev.parent.as_ref().filter(|_| by_function).and_then(Device::function);
+    let netdevs: Vec<_> = netdevs.into_iter().map(|netdev| (function_of(&netdev), netdev)).collect();
+    let found = |member: &String| {
+        netdevs
+            .iter()
+            .find(|(function, netdev)| is_member(member, netdev, *function))
+            .map(|(_, netdev)| netdev)
+    };
+    Ok(spec.group.iter().map(|member| found(member).cloned()).collect())
+}
+
+fn is_member(member: &str, netdev: &Link, function: Option<PciAddress>) -> bool {
+    netdev.name == member || function.is_some_and(|function| member.parse() == Ok(function))
+}
+
+fn no_such_member(member: &str) -> ApiError {
+    if member.parse::<PciAddress>().is_err() {
+        return ApiError { ..no_such_netdev(member) }.with_field("group");
+    }
+    let message =
+        format!("there is no netdev of the PCI function {member} in the switch's network namespace");
+    ApiError::new(ErrorCode::NoSuchNetdev, message)
+        .with_field("group")
+        .with_value(member)
+        .with_remedy(format!("`ls /sys/bus/pci/devices/{member}/net` shows its netdevs"))
+}
+
+/// A packet may leave by any member, so all have the same MTU.
+fn has_mtu(netdev: &Link, mtu: Option<u32>) -> Result<(), ApiError> {
+    let Some(mtu) = mtu.filter(|mtu| *mtu != netdev.mtu) else { return Ok(()) };
+    let Link { name, mtu: own, .. } = netdev;
+    let message = format!("`{name}` has another MTU than the other members");
+    let error = ApiError::new(ErrorCode::NetdevRefused, message);
+    Err(error
+        .with_field("group")
+        .with_value(own)
+        .with_limit(mtu)
+        .with_remedy(format!("ip link set dev {name} mtu {mtu}")))
+}
