@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod capture;
+pub mod channels;
 pub mod config;
 pub mod counters;
 pub mod doctor;

@@ -1,6 +1,7 @@
 //! The command line's definition: help, completions and man pages follow from it.
 
 mod capture;
+mod channels;
 mod eswitch;
 mod fdb;
 mod flow;
@@ -20,6 +21,7 @@ use clap_complete::Shell;
 use forebay_control::config::DEFAULT_SOCKET;
 
 pub use capture::CaptureArgs;
+pub use channels::{ChannelsCommand, ChannelsPlanArgs};
 pub use eswitch::{EswitchCommand, EswitchSetCommand};
 pub use fdb::{FdbCommand, FdbFilter};
 pub use flow::{FlowAddArgs, FlowCommand};
@@ -34,7 +36,7 @@ pub use stats::StatsArgs;
 /// A software switch for hosts with thousands of ports.
 ///
 /// `forebay run` starts the daemon. The other commands ask a running daemon over its unix socket; `doctor`,
-/// `pool estimate`, `completions`, `man` and `openapi` need no daemon.
+/// `pool estimate`, `channels plan`, `completions`, `man` and `openapi` need no daemon.
 ///
 /// Members of the socket's group may use every command. Members of the read-only socket's group (forebay-ro.sock) may
 /// use those that only read.
@@ -106,6 +108,9 @@ pub enum Command {
     Hints(HintsCommand),
     /// Write the packets that a port receives to a file in pcapng format, with their hints as comments
     Capture(CaptureArgs),
+    /// Show how channels lie: queues of a port's members, with their interrupts, processors and NUMA nodes
+    #[command(subcommand)]
+    Channels(ChannelsCommand),
     /// Check whether this machine can run the switch, and say what to change
     ///
     /// Needs no daemon. The exit status is 1 if the switch can't start on this machine.

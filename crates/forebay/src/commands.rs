@@ -1,6 +1,7 @@
 //! What each command does: ask, print, and say how it ended.
 
 mod capture;
+mod channels;
 mod fdb;
 mod flow;
 mod generate;
@@ -64,6 +65,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Capture(args) => capture::run(&client, &args),
         Command::Hints(command) => hints::run(&client, &command),
         Command::Rxq(command) => rxq::run(&client, &command),
+        Command::Channels(command) => channels::run(&command),
         Command::Doctor(json) => show::doctor(json),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { out } => generate::man(&out),

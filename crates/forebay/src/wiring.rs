@@ -1,9 +1,12 @@
 //! The one place that names the switch and the machine's probe.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use forebay_control::channels::ChannelPlan;
 use forebay_control::doctor::DoctorReport;
 use forebay_control::{Config, SwitchControl};
+use forebay_kernel::machine::MachineError;
 use forebay_kernel::netlink::{NetlinkError, PrivateNetns};
 use forebay_kernel::{ShortGracePeriods, probe};
 use forebay_switch::{Handover, Switch, SwitchError};
@@ -52,6 +55,18 @@ pub fn abandon_switch() {
 /// Name of the BPF program `id`, if this process may know.
 pub fn program_name(id: u32) -> Option<String> {
     forebay_kernel::program_name(id)
+}
+
+/// How channels should lie on the machine whose sysfs is there.
+///
+/// # Errors
+/// What sysfs does not have, or says without sense.
+pub fn plan_channels(
+    sys: &Path,
+    members: &[String],
+    channels: Option<u32>,
+) -> Result<Vec<ChannelPlan>, MachineError> {
+    forebay_switch::plan_channels(sys, members, channels.map(|channels| channels as usize))
 }
 
 /// Asks this machine what it offers. Takes some milliseconds; changes nothing that stays.

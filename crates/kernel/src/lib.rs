@@ -22,6 +22,7 @@ mod kept;
 mod layout;
 mod left;
 mod link;
+pub mod machine;
 mod mapped;
 mod memberships;
 pub mod netlink;

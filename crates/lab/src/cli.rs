@@ -11,7 +11,7 @@ use forebay_lab::experiment::{
 use forebay_testbed::{Result, clean};
 
 use crate::interrupt::Interrupt;
-use crate::{demo, estimate, interrupt, soak};
+use crate::{channels, demo, estimate, interrupt, soak};
 
 /// Starts Forebay and hosts in network namespaces, sends real traffic, and measures. Needs root; leaves nothing behind.
 #[derive(Debug, Parser)]
@@ -55,6 +55,8 @@ enum Command {
     Flows(flows::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),
+    /// Compare how channels cover a machine's processors with the rule that the kernel has for such NICs
+    Channels(channels::ChannelsArgs),
     /// Remove what a killed lab left behind
     Clean,
 }
@@ -65,6 +67,7 @@ impl Cli {
         match self.command {
             Command::Demo(args) => with_interrupt(|interrupt| demo::run(&args, interrupt)),
             Command::Bench(args) => with_interrupt(|_| bench::run(&args).map(|()| ExitCode::SUCCESS)),
+            Command::Channels(args) => with_interrupt(|_| channels::run(&args)),
             Command::Estimate(args) => with_interrupt(|_| estimate::run(&args)),
             Command::Soak(args) => with_interrupt(|interrupt| soak::run(&args, interrupt)),
             Command::Thousand(options) => experiment(|| thousand::run(&options)),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod channels;
 mod cli;
 mod demo;
 mod estimate;

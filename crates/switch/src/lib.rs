@@ -10,6 +10,7 @@
 mod attention;
 mod capture;
 mod changes;
+mod channels;
 mod collector;
 mod control;
 mod counters;
@@ -33,5 +34,6 @@ mod topology;
 mod vlan;
 mod worker;
 
+pub use channels::plan as plan_channels;
 pub use error::SwitchError;
 pub use switch::{Handover, Switch};

@@ -1,0 +1,60 @@
+//! Channels of ports: queues with their interrupts, processors and nodes.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::group::PciAddress;
+
+/// One channel, as it is planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChannelPlan {
+    /// Its number.
+    pub channel: u32,
+    /// Number of its member; the leader is 0.
+    pub member: u32,
+    /// The member as it was named.
+    pub name: String,
+    /// The member's PCI function.
+    pub pci: Option<PciAddress>,
+    /// The function's NUMA node.
+    pub node: Option<u32>,
+    /// The member's queue.
+    pub queue: u32,
+    /// The processor that is to take its interrupt.
+    pub processor: Option<u32>,
+    /// The node of that processor.
+    pub processor_node: Option<u32>,
+    /// Processors that are to send by it.
+    pub senders: Vec<u32>,
+    /// The same as `xps_cpus` in sysfs has it: a mask in hexadecimal.
+    pub xps_cpus: String,
+}
+
+/// Processors as sysfs writes a mask of `possible` bits: digits in hexadecimal, with a comma every eight.
+pub fn mask(processors: &[u32], possible: usize) -> String {
+    let has = |digit: usize, bit: usize| processors.contains(&((digit * 4 + bit) as u32));
+    let value = |digit: usize| (0..4).filter(|bit| has(digit, *bit)).map(|bit| 1u32 << bit).sum::<u32>();
+    let digits = possible.div_ceil(4).max(1);
+    let mut text = String::new();
+    for digit in (0..digits).rev() {
+        text.extend(char::from_digit(value(digit), 16));
+        if digit % 8 == 0 && digit > 0 {
+            text.push(',');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_has_a_digit_for_four_processors_and_a_comma_every_eight_digits() {
+        assert_eq!(mask(&[23], 24), "800000");
+        assert_eq!(mask(&[0, 12], 24), "001001");
+        assert_eq!(mask(&[], 2), "0");
+        assert_eq!(mask(&[0, 33], 40), "02,00000001");
+        assert_eq!(mask(&[63], 64), "80000000,00000000");
+    }
+}
