@@ -28,7 +28,8 @@ fn under_traffic(fault: impl FnMut(&Scene, u32) -> Outcome) -> Outcome {
     under_traffic_of(Scene::new()?, fault)
 }
 
-fn under_traffic_of(scene: Scene, mut fault: impl FnMut(&Scene, u32) -> Outcome) -> Outcome {
+/// As [`under_traffic`], on another scene.
+pub fn under_traffic_of(scene: Scene, mut fault: impl FnMut(&Scene, u32) -> Outcome) -> Outcome {
     dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
     dut::wait_until_it_carries(&scene.containers[0], &scene.containers[1])?;
     let stop = AtomicBool::new(false);

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod faults;
+mod groups;
 mod representors;
 mod uplink;
 
@@ -68,6 +69,14 @@ const BONDS: [Scenario; 2] = [
     ("a_bond_changes_its_members_under_traffic", faults::bond),
 ];
 
+/// With two NUMA nodes, a NIC on each, and a cable for each to the host.
+const GROUPS: [Scenario; 4] = [
+    ("a_port_of_nics_on_two_nodes_has_its_channels_on_their_nodes", groups::talk),
+    ("a_port_of_nics_on_two_nodes_puts_back_what_it_set", groups::put_back),
+    ("a_strict_port_of_nics_waits_while_one_is_unplugged", groups::unplug_strict),
+    ("a_port_of_any_nics_goes_on_while_one_is_unplugged", groups::unplug_any),
+];
+
 /// Take minutes, so only `make guests` asks for them.
 const FAULTS: [Scenario; 6] = [
     (JUMBO_AFTER_XDP, uplink::jumbo_after_xdp),
@@ -110,6 +119,8 @@ fn main() -> ExitCode {
     trials.extend(FAULTS.into_iter().flat_map(of_scenario).map(|trial| trial.with_ignored_flag(true)));
     let bonds = BONDS.map(|(name, _)| Trial::test(name, move || boot_with_bond(name)));
     trials.extend(bonds.map(|trial| trial.with_ignored_flag(true)));
+    let groups = GROUPS.map(|(name, _)| Trial::test(name, move || boot_with_nodes(name)));
+    trials.extend(groups.map(|trial| trial.with_ignored_flag(true)));
     let representors = REPRESENTORS.map(|(name, _)| Trial::test(name, move || boot_with_representors(name)));
     trials.extend(representors.map(|trial| trial.with_ignored_flag(true)));
     trials.extend(SYSTEM.map(|word| {
@@ -122,7 +133,8 @@ fn main() -> ExitCode {
 }
 
 fn inside(scenario: &str) -> ExitCode {
-    let mut all = SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS).chain(BONDS).chain([SPREAD]);
+    let mut all =
+        SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS).chain(BONDS).chain(GROUPS).chain([SPREAD]);
     let Some((_, run)) = all.find(|(name, _)| *name == scenario) else {
         eprintln!("there is no scenario `{scenario}`");
         return ExitCode::FAILURE;
@@ -144,6 +156,11 @@ fn boot(scenario: &str, nic: Nic) -> std::result::Result<(), Failed> {
 fn boot_with_bond(scenario: &str) -> std::result::Result<(), Failed> {
     let cable = [Nic::VirtioNet; 2];
     boot_guest(scenario, scenario, || Ok(Guest::default().with_cable(cable).with_cable(cable)))
+}
+
+fn boot_with_nodes(scenario: &str) -> std::result::Result<(), Failed> {
+    let cable = [Nic::VirtioNetQueues, Nic::VirtioNet];
+    boot_guest(scenario, scenario, || Ok(Guest::default().with_nodes().with_cable(cable).with_cable(cable)))
 }
 
 fn boot_with_representors(scenario: &str) -> std::result::Result<(), Failed> {

@@ -62,7 +62,7 @@ impl Scene {
     }
 
     /// Pings between each container and the far host, both ways.
-    fn ping(&self, what: &str, ping: impl Fn(&Host) -> Ping) -> Result<()> {
+    fn ping_with(&self, what: &str, ping: impl Fn(&Host) -> Ping) -> Result<()> {
         for container in &self.containers {
             for (from, to) in [(container, &self.far), (&self.far, container)] {
                 let report = ping(to).from(from)?;
@@ -77,6 +77,11 @@ impl Scene {
             }
         }
         Ok(())
+    }
+
+    /// A few short ones.
+    pub fn ping(&self, what: &str) -> Result<()> {
+        self.ping_with(what, |to| Ping::new(to.v4()))
     }
 
     fn stream(&self, v6: bool) -> Result<()> {
@@ -94,10 +99,10 @@ impl Scene {
         Ok(())
     }
 
-    fn check_talk(&self) -> Outcome {
+    pub fn check_talk(&self) -> Outcome {
         for v6 in [false, true] {
-            self.ping("short", |to| Ping::new(to.address(v6)))?;
-            self.ping("whole", |to| Ping::new(to.address(v6)).payload_bytes(1400))?;
+            self.ping_with("short", |to| Ping::new(to.address(v6)))?;
+            self.ping_with("whole", |to| Ping::new(to.address(v6)).payload_bytes(1400))?;
             self.stream(v6)?;
         }
         self.check_balance()?;
@@ -258,7 +263,7 @@ fn pass_jumbo(scene: &Scene) -> Outcome {
     }
     // Some NICs are without a carrier for seconds then.
     dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
-    scene.ping("jumbo", |to| Ping::new(to.v4()).payload_bytes(JUMBO_MTU - PING_HEADERS).whole())?;
+    scene.ping_with("jumbo", |to| Ping::new(to.v4()).payload_bytes(JUMBO_MTU - PING_HEADERS).whole())?;
     scene.stream(false)?;
     scene.check_balance()?;
     Ok(())

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use forebay_control::channels::ChannelShow;
 use forebay_control::port::{PortShow, PortState};
 use forebay_testbed::dut::{self, Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
@@ -14,6 +15,8 @@ use crate::harness::{Outcome, Subject, Suite, ensure_program};
 /// Hosts at each switch: enough pairs of stations for each member to have some.
 const HOSTS: usize = 3;
 const GROUP: &str = "uplink";
+/// Of each member of a group whose queues are looked at.
+const QUEUES: u32 = 2;
 const STREAM_BYTES: u64 = 16 << 20;
 const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 /// How often a member goes and comes.
@@ -27,6 +30,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("a_member_without_a_carrier_gets_no_packets", without_carrier);
     suite.once("what_can_not_be_a_member_is_refused_by_name", refused);
     suite.once("a_group_waits_for_its_members_and_follows_renamed_ones", waits);
+    suite.once("every_processor_sends_by_one_channel_of_a_group_while_it_is_a_port", senders);
     suite.once("a_group_is_there_again_after_its_daemon_was_killed", killed);
 }
 
@@ -268,6 +272,59 @@ fn waits() -> Outcome {
         client.port(GROUP).is_ok_and(|port| port.netdev == "other,m1")
     })?;
     assert_eq!(client.port(GROUP)?.state, PortState::Up);
+    Ok(())
+}
+
+/// Which processors send by each queue of each member, as masks.
+fn senders_of(lab: &Lab, members: usize) -> Result<Vec<u32>> {
+    let queues = (0..members).flat_map(|member| (0..QUEUES).map(move |queue| (member, queue)));
+    let read = |(member, queue)| {
+        let path = format!("/sys/class/net/{}/queues/tx-{queue}/xps_cpus", netdev(member));
+        let said = lab.switch().run("cat", &[&path])?.stdout;
+        let mask = u32::from_str_radix(said.trim(), 16);
+        mask.map_err(|error| LabError::output(format!("{path} ({error})"), said))
+    };
+    queues.map(read).collect()
+}
+
+fn senders() -> Outcome {
+    ensure_program()?;
+    let lab = Lab::new("senders")?;
+    for member in 0..2 {
+        let queues = format!("numtxqueues {QUEUES} numrxqueues {QUEUES}");
+        let name = netdev(member);
+        lab.switch()
+            .ip_batch(&[format!("link add {name} up {queues} type veth peer name {name}p {queues}")])?;
+        lab.switch().ip(&["link", "set", &format!("{name}p"), "up"])?;
+    }
+    let before = senders_of(&lab, 2)?;
+    let forebay = Forebay::start(&lab, ForebayOptions::default())?;
+    let client = forebay.client();
+    add_group(client, 2, &["--members", "any"])?;
+    let during = senders_of(&lab, 2)?;
+    let processors = std::thread::available_parallelism()?.get() as u32;
+    // All of them, each once.
+    assert_eq!(during.iter().map(|mask| mask.count_ones()).sum::<u32>(), processors, "{during:?}");
+    assert_eq!(during.iter().fold(0, |all, mask| all | mask).count_ones(), processors, "{during:?}");
+    let shown: Vec<ChannelShow> = client.json(&["channels", "show", GROUP])?;
+    let homes: Vec<_> = shown.iter().map(|channel| (channel.member, channel.queue)).collect();
+    assert_eq!(homes, [(0, 0), (1, 0), (0, 1), (1, 1)]);
+    let of_channel = |channel: &ChannelShow| during[(channel.member * QUEUES + channel.queue) as usize];
+    for channel in &shown {
+        let mask = channel.xps_cpus.as_deref().and_then(|mask| u32::from_str_radix(mask, 16).ok());
+        assert_eq!((mask, channel.problems.len()), (Some(of_channel(channel)), 0), "{channel:?}");
+    }
+    // A lost member's processors send by the other, and its own channels are there no more.
+    lab.switch().ip(&["link", "del", "m1"])?;
+    wait::until("the group to have one member", CHANGE_LIMIT, || {
+        client.port(GROUP).is_ok_and(|port| port.members.len() == 1)
+    })?;
+    let left = senders_of(&lab, 1)?;
+    assert_eq!(left.iter().map(|mask| mask.count_ones()).sum::<u32>(), processors, "{left:?}");
+    let shown: Vec<ChannelShow> = client.json(&["channels", "show"])?;
+    assert_eq!(shown.iter().filter(|channel| channel.netdev.is_none()).count(), 2, "{shown:?}");
+    client.ok(&["port", "del", GROUP])?;
+    assert_eq!(senders_of(&lab, 1)?, before[..QUEUES as usize]);
     Ok(())
 }
 

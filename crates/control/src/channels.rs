@@ -30,6 +30,48 @@ pub struct ChannelPlan {
     pub xps_cpus: String,
 }
 
+/// Of which port channels are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelSelect {
+    /// Only this port.
+    #[serde(default)]
+    pub port: Option<String>,
+}
+
+/// One channel of a port, as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChannelShow {
+    /// The port's name.
+    pub port: String,
+    /// Its number.
+    pub channel: u32,
+    /// Number of its member; the leader of all members is 0.
+    pub member: u32,
+    /// The member's netdev; none while the member is missing.
+    pub netdev: Option<String>,
+    /// The netdev's number.
+    pub ifindex: Option<crate::IfIndex>,
+    /// The member's PCI function.
+    pub pci: Option<PciAddress>,
+    /// The function's NUMA node.
+    pub node: Option<u32>,
+    /// The member's queue.
+    pub queue: u32,
+    /// The NAPI instance that polls the queue, as `ynl --family netdev --dump napi-get` numbers it.
+    pub napi: Option<u32>,
+    /// The queue's interrupt.
+    pub irq: Option<u32>,
+    /// Processors that take the interrupt, as `smp_affinity_list` has them.
+    pub processors: Option<String>,
+    /// Processors that send by the queue, as `xps_cpus` has them.
+    pub xps_cpus: Option<String>,
+    /// Workers that serve the port.
+    pub workers: Vec<u32>,
+    /// What the switch would have set, and could not.
+    pub problems: Vec<String>,
+}
+
 /// Processors as sysfs writes a mask of `possible` bits: digits in hexadecimal, with a comma every eight.
 pub fn mask(processors: &[u32], possible: usize) -> String {
     let has = |digit: usize, bit: usize| processors.contains(&((digit * 4 + bit) as u32));

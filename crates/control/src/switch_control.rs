@@ -1,6 +1,7 @@
 //! What the control thread can ask of the switch.
 
 use crate::capture::{Capture, CaptureSelect};
+use crate::channels::ChannelShow;
 use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
@@ -52,6 +53,12 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// No such port.
     fn port_show(&self, name: &str) -> Result<PortShow, ApiError>;
+
+    /// The channels of a port, or of all ports that are groups or devices.
+    ///
+    /// # Errors
+    /// No such port.
+    fn channel_list(&self, port: Option<&str>) -> Result<Vec<ChannelShow>, ApiError>;
 
     /// All forwarding entries.
     fn fdb_list(&self) -> Vec<FdbEntry>;

@@ -5,6 +5,7 @@
 //! a bounded number of connections, and a time limit on each step.
 
 mod capture;
+mod channels;
 pub mod extract;
 mod fdb;
 mod flows;
@@ -183,6 +184,7 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(occupancy::snapshot))
         .routes(routes!(occupancy::clearmax))
         .routes(routes!(occupancy::page_pools))
+        .routes(routes!(channels::list))
         .routes(routes!(rxq::show))
         .routes(routes!(rxq::set))
         .routes(routes!(rxq::set_collector))

@@ -21,7 +21,7 @@ use clap_complete::Shell;
 use forebay_control::config::DEFAULT_SOCKET;
 
 pub use capture::CaptureArgs;
-pub use channels::{ChannelsCommand, ChannelsPlanArgs};
+pub use channels::{ChannelsCommand, ChannelsPlanArgs, ChannelsShowArgs};
 pub use eswitch::{EswitchCommand, EswitchSetCommand};
 pub use fdb::{FdbCommand, FdbFilter};
 pub use flow::{FlowAddArgs, FlowCommand};

@@ -65,7 +65,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Capture(args) => capture::run(&client, &args),
         Command::Hints(command) => hints::run(&client, &command),
         Command::Rxq(command) => rxq::run(&client, &command),
-        Command::Channels(command) => channels::run(&command),
+        Command::Channels(command) => channels::run(&client, &command),
         Command::Doctor(json) => show::doctor(json),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { out } => generate::man(&out),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
+use forebay_control::channels::ChannelShow;
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
@@ -373,6 +374,10 @@ impl SwitchControl for MemorySwitch {
             None => state.ports.values().map(|port| port.name.clone()).collect(),
         };
         Ok(ClearmaxReply { cleared })
+    }
+
+    fn channel_list(&self, port: Option<&str>) -> Result<Vec<ChannelShow>, ApiError> {
+        port.map_or(Ok(Vec::new()), |port| self.state().id_of(port).map(|_| Vec::new()))
     }
 
     fn page_pools(&self) -> Vec<PagePool> {

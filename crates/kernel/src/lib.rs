@@ -32,6 +32,7 @@ mod pins;
 pub mod probe;
 mod probes;
 mod promiscuous;
+pub mod queues;
 mod stations;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;

@@ -6,6 +6,7 @@
 
 mod attach;
 mod capture;
+pub(crate) mod channels;
 mod direct;
 mod fdb;
 mod flow_list;
@@ -39,6 +40,7 @@ mod rules;
 mod rxq;
 mod share;
 mod show;
+mod tuning;
 mod workers;
 
 use std::hash::{BuildHasher as _, RandomState};

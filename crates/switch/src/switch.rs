@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use forebay_control::capture::{Capture, CaptureSelect};
+use forebay_control::channels::ChannelShow;
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
@@ -34,6 +35,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::SwitchError;
 use crate::attention::Attention;
 use crate::collector;
+use crate::control::channels::Look;
 use crate::control::{
     self, Change, Changes, Control, Drivers, Flows, Held, Housekeeper, Left, WorkerHandle, read_saved,
 };
@@ -435,6 +437,12 @@ impl SwitchControl for Switch {
 
     fn occupancy_clearmax(&self, port: Option<&str>) -> Result<ClearmaxReply, ApiError> {
         self.control().occupancy_clearmax(port)
+    }
+
+    fn channel_list(&self, port: Option<&str>) -> Result<Vec<ChannelShow>, ApiError> {
+        let looks = self.control().channels_to_look_at(port)?;
+        // The kernel is asked without the lock.
+        Ok(looks.into_iter().flat_map(Look::channels).collect())
     }
 
     fn page_pools(&self) -> Vec<PagePool> {

@@ -18,6 +18,10 @@ const MODULE_LIMIT: Duration = Duration::from_secs(900);
 const EMULATOR: &str = "qemu-system-x86_64";
 /// What taps and bridges carry, so that the NICs decide.
 const LONGEST_MTU: &str = "9000";
+/// NUMA nodes of a guest that has some.
+const NODES: u32 = 2;
+/// Number of the first bus on a node; the next is twice as far.
+const FIRST_BUS: usize = 32;
 /// The last line that a guest writes.
 const ENDED: &str = "guest: ended with ";
 /// NICs of one cable.
@@ -79,11 +83,12 @@ pub struct Guest {
     cables: Vec<[Nic; ENDS]>,
     modules: Vec<PathBuf>,
     memory_mib: u32,
+    has_nodes: bool,
 }
 
 impl Default for Guest {
     fn default() -> Self {
-        Self { cables: Vec::new(), modules: Vec::new(), memory_mib: 1024 }
+        Self { cables: Vec::new(), modules: Vec::new(), memory_mib: 1024, has_nodes: false }
     }
 }
 
@@ -107,6 +112,13 @@ impl Guest {
     #[must_use]
     pub fn with_memory(mut self, mib: u32) -> Guest {
         self.memory_mib = mib;
+        self
+    }
+
+    /// With two NUMA nodes of two processors each, and each cable's first NIC on another node, behind a bus of its own.
+    #[must_use]
+    pub fn with_nodes(mut self) -> Guest {
+        self.has_nodes = true;
         self
     }
 
@@ -182,9 +194,26 @@ impl Guest {
         format!("tap,id={id},ifname={id},script=no,downscript=no{queues}")
     }
 
+    /// Nodes, and for each cable a bus on one of them with a slot.
+    fn add_nodes(&self, command: &mut Command) {
+        for node in 0..NODES {
+            let (size, first) = (self.memory_mib / NODES, node * 2);
+            let memory = format!("memory-backend-ram,id=node{node},size={size}M");
+            let processors = format!("node,nodeid={node},cpus={first}-{},memdev=node{node}", first + 1);
+            command.args(["-object", &memory, "-numa", &processors]);
+        }
+        for cable in 0..self.cables.len() {
+            let (node, number) = (cable as u32 % NODES, FIRST_BUS * (cable + 1));
+            let bus = format!("pxb-pcie,id=bus{cable},bus=pcie.0,bus_nr={number},numa_node={node}");
+            let slot = format!("pcie-root-port,id={},bus=bus{cable},chassis={}", port_of(cable), cable + 1);
+            command.args(["-device", &bus, "-device", &slot]);
+        }
+    }
+
     fn emulator(&self, mut command: Command, kernel: &Path, directory: &Path) -> Command {
         let path = |name: &str| directory.join(name).display().to_string();
-        command.args(["-machine", "q35", "-cpu", "max", "-smp", "2", "-nodefaults", "-no-reboot"]);
+        let processors = if self.has_nodes { "4" } else { "2" };
+        command.args(["-machine", "q35", "-cpu", "max", "-smp", processors, "-nodefaults", "-no-reboot"]);
         // Not KVM: where the machine is a guest itself, it may be there and hang. And one thread: with one for each
         // processor, one of them may run an instruction that another is changing (seen as a panic in a static branch).
         command.args(["-accel", "tcg,thread=single", "-display", "none"]);
@@ -201,15 +230,28 @@ impl Guest {
         }
         let files = "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap";
         command.args(["-virtfs", files]);
+        if self.has_nodes {
+            self.add_nodes(&mut command);
+        }
         for (cable, ends) in self.cables.iter().enumerate() {
             for (end, nic) in ends.iter().enumerate() {
                 let (id, mac) = (end_id(cable, end), end_mac(cable, end));
+                let bus = match (self.has_nodes, end) {
+                    (false, _) => String::new(),
+                    (true, 0) => format!(",bus={}", port_of(cable)),
+                    (true, _) => ",bus=pcie.0".to_owned(),
+                };
                 command.arg("-netdev").arg(self.network(cable, end, *nic));
-                command.arg("-device").arg(format!("{},netdev={id},mac={mac}", nic.device()));
+                command.arg("-device").arg(format!("{},netdev={id},mac={mac}{bus}", nic.device()));
             }
         }
         command
     }
+}
+
+/// The emulator's name of the slot that a cable's first NIC is in, where there are nodes.
+fn port_of(cable: usize) -> String {
+    format!("port{cable}")
 }
 
 /// The name of a NIC for the emulator, and of its tap.

@@ -9,11 +9,24 @@ use super::Json;
 /// `forebay channels`
 #[derive(Debug, Subcommand)]
 pub enum ChannelsCommand {
+    /// Show the channels of a port, or of all ports that are groups or devices
+    Show(ChannelsShowArgs),
     /// Show how the channels of a port with several members should lie on this machine's processors; needs no daemon
     ///
     /// Channel c is queue c div P of member c mod P, where P is the number of members. Every processor sends by one channel,
     /// of a member on its own NUMA node or the nearest one.
     Plan(ChannelsPlanArgs),
+}
+
+/// Arguments of `channels show`.
+#[derive(Debug, Args)]
+pub struct ChannelsShowArgs {
+    /// Show only this port
+    #[arg(value_name = "PORT")]
+    pub name: Option<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Arguments of `channels plan`.

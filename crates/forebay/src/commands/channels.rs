@@ -1,14 +1,26 @@
 //! `forebay channels`
 
+use forebay_control::channels::ChannelShow;
+
 use super::{Failure, Outcome};
-use crate::cli::{ChannelsCommand, ChannelsPlanArgs};
+use crate::cli::{ChannelsCommand, ChannelsPlanArgs, ChannelsShowArgs};
+use crate::client::{Client, segment};
 use crate::output::print_as;
 use crate::{table, wiring};
 
-pub(super) fn run(command: &ChannelsCommand) -> Outcome {
+pub(super) fn run(client: &Client, command: &ChannelsCommand) -> Outcome {
     match command {
+        ChannelsCommand::Show(args) => show(client, args),
         ChannelsCommand::Plan(args) => plan(args),
     }
+}
+
+fn show(client: &Client, args: &ChannelsShowArgs) -> Outcome {
+    // One segment of a path is encoded as a value of a query is.
+    let query = args.name.as_ref().map(|name| format!("?port={}", segment(name)));
+    let shown: Vec<ChannelShow> = client.get(&format!("/v1/channels{}", query.unwrap_or_default()))?;
+    print_as(args.json.json, &shown, |shown| table::channels(shown));
+    Ok(())
 }
 
 fn plan(args: &ChannelsPlanArgs) -> Outcome {

@@ -1,8 +1,52 @@
 //! Channels, a line each.
 
-use forebay_control::channels::ChannelPlan;
+use forebay_control::channels::{ChannelPlan, ChannelShow};
 
 use super::Grid;
+
+/// How they are; then what could not be set.
+pub(crate) fn channels(channels: &[ChannelShow]) -> String {
+    let number =
+        |number: Option<u32>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut grid = Grid::new(&[
+        "port",
+        ">channel",
+        ">member",
+        "netdev",
+        "pci",
+        ">node",
+        ">queue",
+        ">napi",
+        ">irq",
+        ">processors",
+        ">xps_cpus",
+        ">workers",
+    ]);
+    let mut problems = String::new();
+    for line in channels {
+        let workers: Vec<String> = line.workers.iter().map(u32::to_string).collect();
+        grid.row([
+            line.port.clone(),
+            line.channel.to_string(),
+            line.member.to_string(),
+            line.netdev.clone().unwrap_or_else(|| "missing".to_owned()),
+            line.pci.map_or_else(|| "none".to_owned(), |pci| pci.to_string()),
+            number(line.node),
+            line.queue.to_string(),
+            number(line.napi),
+            number(line.irq),
+            text(&line.processors),
+            text(&line.xps_cpus),
+            workers.join(","),
+        ]);
+        for problem in &line.problems {
+            problems += &format!("{} channel {}: not set: {problem}\n", line.port, line.channel);
+        }
+    }
+    let table = grid.finish();
+    if problems.is_empty() { table } else { format!("{table}\n{problems}") }
+}
 
 /// How they should lie.
 pub(crate) fn channel_plan(planned: &[ChannelPlan]) -> String {

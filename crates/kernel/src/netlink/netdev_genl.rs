@@ -78,6 +78,25 @@ pub fn rx_queues(ifindex: IfIndex) -> Result<u32, NetlinkError> {
     Ok(queues.len() as u32)
 }
 
+/// Receive queues that are in use on this netdev, each with its NAPI instance if the driver tells (6.8 and later).
+pub fn queue_napis(ifindex: IfIndex) -> Result<Vec<(u32, Option<u32>)>, NetlinkError> {
+    let mut request = netdev::Request::new().op_queue_get_dump();
+    drop(request.encode().push_ifindex(ifindex.0));
+    let rx = |queue: netdev::IterableQueue<'_>| {
+        let is_rx = queue.get_type().is_ok_and(|kind| kind == netdev::QueueType::Rx as u32);
+        queue.get_id().ok().filter(|_| is_rx).map(|id| (id, queue.get_napi_id().ok()))
+    };
+    socket::dump(&request, rx).map_err(|error| error.of("list the queues of", ifindex))
+}
+
+/// NAPI instances of this netdev whose interrupt the driver tells, with that (6.8 and later).
+pub fn napi_irqs(ifindex: IfIndex) -> Result<Vec<(u32, u32)>, NetlinkError> {
+    let mut request = netdev::Request::new().op_napi_get_dump();
+    drop(request.encode().push_ifindex(ifindex.0));
+    let told = |napi: netdev::IterableNapi<'_>| Some((napi.get_id().ok()?, napi.get_irq().ok()?));
+    socket::dump(&request, told).map_err(|error| error.of("list the NAPI instances of", ifindex))
+}
+
 fn take(features: &mut XdpFeatures, attribute: Dev<'_>) {
     match attribute {
         Dev::XdpFeatures(bits) => take_acts(features, bits),

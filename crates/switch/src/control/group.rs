@@ -51,6 +51,9 @@ impl Change<'_> {
             Some(_) if spec.members == Membership::Strict => self.disband(id),
             _ => self.gather(id, fitting, &mut missing),
         };
+        if changed {
+            self.tune(id);
+        }
         let now = self.now();
         let port = self.port_mut(id);
         port.missing = missing.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -100,6 +103,7 @@ impl Change<'_> {
         self.ports.loses_netdev(ifindex);
         self.publish();
         self.without_lock(|| drop(gone));
+        self.tune(id);
         let regrouped = self.regroup(id);
         if let Err(error) = regrouped {
             let port = self.ports[&id].spec.port_name();

@@ -17,6 +17,7 @@ use super::port_carrying::Carrying;
 use super::port_probing::Probing;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
+use super::tuning::Tuning;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::output::Output;
 use crate::pool_instance::{Stock, SupplyGauge};
@@ -85,6 +86,8 @@ pub(super) struct Port {
     pub(super) attachment: Option<Attachment>,
     /// Of a group, the other members', in the order of their PCI addresses.
     pub(super) followers: Vec<Attachment>,
+    /// Of a group, what was set for its channels.
+    pub(super) tuning: Tuning,
     /// Of a group, why a member is missing.
     pub(super) missing: String,
     pub(super) state: PortState,

@@ -19,6 +19,7 @@ use super::port::{Attachment, Binding, CollectorLoss, Port};
 use super::port_carrying::Carrying;
 use super::port_probing::Probing;
 use super::rings::{self, Opened, Wanted};
+use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
 use crate::counters::PortCells;
 use crate::fdb::Flush;
@@ -140,7 +141,11 @@ impl Change<'_> {
         }
         self.publish();
         self.resolve_rules();
-        self.without_lock(|| drop(attachments));
+        let mut tunings = Vec::new();
+        for id in &ids {
+            tunings.extend(self.ports.leaving_mut(*id).map(|port| std::mem::take(&mut port.tuning)));
+        }
+        self.without_lock(|| drop((tunings, attachments)));
         self.retire();
         self.leave_flows(&ids);
         self.dismiss(&ids);
@@ -203,6 +208,7 @@ impl Control {
             attachment: None,
             followers: Vec::new(),
             missing: String::new(),
+            tuning: Tuning::default(),
             state: PortState::NetdevMissing,
             reason: format!("`{name}` is being looked for and attached to"),
             again: follow::AGAIN,

@@ -1,0 +1,155 @@
+//! A netdev's receive queues: their NAPI instances and interrupts, and which processors serve them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use forebay_control::IfIndex;
+use forebay_control::group::PciAddress;
+
+use crate::netlink::netdev_genl;
+
+/// A receive queue that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Its number.
+    pub number: u32,
+    /// The NAPI instance that polls it, if the driver tells.
+    pub napi: Option<u32>,
+    /// Its interrupt, as the driver tells or calls it.
+    pub irq: Option<u32>,
+}
+
+/// The receive queues of a netdev, in order. `function` is the PCI function below it. What nobody tells is left out, and
+/// there is always one queue.
+pub fn rx_queues(ifindex: IfIndex, function: Option<PciAddress>) -> Vec<Queue> {
+    let told = netdev_genl::queue_napis(ifindex).unwrap_or_default();
+    let irqs: HashMap<u32, u32> = netdev_genl::napi_irqs(ifindex).unwrap_or_default().into_iter().collect();
+    let called = function.map(interrupts_by_queue).unwrap_or_default();
+    let queue = |(number, napi): (u32, Option<u32>)| {
+        let irq = napi.and_then(|napi| irqs.get(&napi)).or_else(|| called.get(&number)).copied();
+        Queue { number, napi, irq }
+    };
+    let mut queues: Vec<Queue> = told.into_iter().map(queue).collect();
+    if queues.is_empty() {
+        queues.push(queue((0, None)));
+    }
+    queues.sort_by_key(|queue| queue.number);
+    queues
+}
+
+/// Interrupts of a function's receive queues, by what its driver calls them.
+fn interrupts_by_queue(function: PciAddress) -> HashMap<u32, u32> {
+    let vectors = PathBuf::from(format!("/sys/bus/pci/devices/{function}/msi_irqs"));
+    let irqs = fs::read_dir(vectors).into_iter().flatten().flatten();
+    let irqs = irqs.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let named = irqs.filter_map(|irq| {
+        let actions = fs::read_to_string(format!("/sys/kernel/irq/{irq}/actions")).ok()?;
+        Some((queue_of(actions.trim())?, irq))
+    });
+    named.collect()
+}
+
+/// The receive queue in an interrupt's name, as drivers call them: `virtio1-input.0`, `eth0-rx-2`, `i40e-eth0-TxRx-3`,
+/// `mlx5_comp7@pci:0000:3b:00.0`.
+fn queue_of(action: &str) -> Option<u32> {
+    let name = action.split('@').next()?.to_ascii_lowercase();
+    let is_rx = ["input", "rx", "comp"].iter().any(|word| name.contains(word));
+    let digits = name.len() - name.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
+    name[name.len() - digits..].parse().ok().filter(|_| is_rx)
+}
+
+/// Where the kernel has which processors take an interrupt, as a list.
+pub fn affinity_of(irq: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/irq/{irq}/smp_affinity_list"))
+}
+
+/// Where the kernel has which processors send by a queue, as a mask.
+pub fn senders_of(netdev: &str, queue: u32) -> PathBuf {
+    Path::new("/sys/class/net").join(netdev).join(format!("queues/tx-{queue}/xps_cpus"))
+}
+
+/// What such a file says; nothing where there is none.
+pub fn read(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Such a file with another value, until this is dropped.
+#[derive(Debug)]
+pub struct Tuned {
+    path: PathBuf,
+    before: String,
+}
+
+impl Tuned {
+    /// Writes `value`.
+    ///
+    /// # Errors
+    /// There is no such file, it may not be written, or the kernel refuses the value: an interrupt whose processors the
+    /// kernel manages itself.
+    pub fn set(path: PathBuf, value: &str) -> io::Result<Self> {
+        let before = fs::read_to_string(&path)?.trim().to_owned();
+        if before != value {
+            fs::write(&path, value)?;
+        }
+        Ok(Self { path, before })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes another value, and still remembers what was there at first.
+    ///
+    /// # Errors
+    /// As [`Tuned::set`].
+    pub fn change(&self, value: &str) -> io::Result<()> {
+        fs::write(&self.path, value)
+    }
+}
+
+impl Drop for Tuned {
+    fn drop(&mut self) {
+        // It fails for a device that is gone.
+        let _ = fs::write(&self.path, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_read_from_what_drivers_call_its_interrupt() {
+        for (action, queue) in [
+            ("virtio1-input.0", Some(0)),
+            ("eth0-rx-2", Some(2)),
+            ("eth0-rxtx-3", Some(3)),
+            ("i40e-eth0-TxRx-13", Some(13)),
+            ("mlx5_comp7@pci:0000:3b:00.0", Some(7)),
+            ("virtio1-output.0", None),
+            ("eth0-tx-1", None),
+            ("virtio1-config", None),
+            ("mlx5_async0@pci:0000:3b:00.0", None),
+            ("eth0-rx", None),
+            ("", None),
+        ] {
+            assert_eq!(queue_of(action), queue, "{action}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_again_what_it_said() {
+        let root = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = root.path().join("xps_cpus");
+        assert!(Tuned::set(path.clone(), "3").is_err(), "there is no such file");
+        fs::write(&path, "0\n").expect("it can be written");
+        let tuned = Tuned::set(path.clone(), "3").expect("it can be written");
+        assert_eq!(read(&path).as_deref(), Some("3"));
+        tuned.change("2").expect("it can be written");
+        assert_eq!(read(&path).as_deref(), Some("2"));
+        drop(tuned);
+        assert_eq!(read(&path).as_deref(), Some("0"));
+    }
+}

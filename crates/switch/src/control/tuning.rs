@@ -1,0 +1,137 @@
+//! What the switch sets for a group's channels: interrupts and XPS of its members. What was there is put back when a member
+//! leaves, or the port goes.
+
+use std::path::{Path, PathBuf};
+
+use forebay_control::IfIndex;
+use forebay_control::channels::mask;
+use forebay_control::group::PciAddress;
+use forebay_kernel::machine::{self, Machine, Place};
+use forebay_kernel::queues::{self, Queue, Tuned};
+use forebay_policy::Channels;
+
+use crate::channels::lay_out;
+
+const SYS: &str = "/sys";
+
+/// A member that is there or was.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// Where the group names it.
+    pub(super) place: usize,
+    pub(super) function: Option<PciAddress>,
+    pub(super) node: Option<u32>,
+    pub(super) queues: usize,
+}
+
+/// What the switch has set for a group's channels.
+#[derive(Default)]
+pub(super) struct Tuning {
+    /// Members in the group's order, also those that are missing now.
+    pub(super) roster: Vec<Member>,
+    /// Held for their drop, which puts back what was there.
+    pub(super) set: Vec<Tuned>,
+    /// What could not be set: channel and why.
+    pub(super) problems: Vec<(usize, String)>,
+}
+
+/// A member's netdev.
+#[derive(Clone)]
+pub(super) struct Netdev {
+    pub(super) place: usize,
+    pub(super) name: String,
+    pub(super) ifindex: IfIndex,
+    pub(super) function: Option<PciAddress>,
+}
+
+impl Netdev {
+    /// It as a member that is there.
+    fn member(&self) -> Member {
+        let found = self.function.map(|function| machine::place_of_function(Path::new(SYS), function));
+        let node = found.and_then(|found| found.ok().flatten()?.node);
+        Member { place: self.place, function: self.function, node, queues: self.queues().len() }
+    }
+
+    pub(super) fn queues(&self) -> Vec<Queue> {
+        queues::rx_queues(self.ifindex, self.function)
+    }
+}
+
+/// Sets what the channels of these netdevs should have, and puts back the rest of what `before` has set. Members that are
+/// missing keep their channels' numbers.
+pub(super) fn tune(before: Tuning, netdevs: &[Netdev]) -> Tuning {
+    let Tuning { mut roster, set: mut earlier, .. } = before;
+    for netdev in netdevs {
+        roster.retain(|member| member.place != netdev.place);
+        roster.push(netdev.member());
+    }
+    roster.sort_by_key(|member| (member.function.is_none(), member.function, member.place));
+    let mut tuning = Tuning { roster, ..Tuning::default() };
+    let Some(channels) = tuning.channels().filter(|_| !netdevs.is_empty()) else { return tuning };
+    let machine = match Machine::read(Path::new(SYS)) {
+        Ok(machine) => machine,
+        Err(error) => {
+            tuning.problems.push((0, error.to_string()));
+            return tuning;
+        }
+    };
+    let named: Vec<(&str, Place)> = tuning
+        .roster
+        .iter()
+        .map(|member| ("", Place { function: member.function, node: member.node }))
+        .collect();
+    let mut planned = lay_out(&machine, &named, channels);
+    let netdev_of = |member: &Member| netdevs.iter().find(|netdev| netdev.place == member.place);
+    let is_there = |member: usize| netdev_of(&tuning.roster[member]).is_some();
+    // A channel without its member has its processors send by another one.
+    for channel in 0..channels.count() {
+        let carrier = channels.carrier(channel, is_there).filter(|carrier| *carrier != channel);
+        if let Some(carrier) = carrier {
+            let senders = std::mem::take(&mut planned[channel].senders);
+            planned[carrier].senders.extend(senders);
+        }
+    }
+    let (mut set, mut problems) = (Vec::new(), Vec::new());
+    let mut try_to =
+        |channel: usize, path: PathBuf, value: String| match set_again(&mut earlier, &path, &value) {
+            Ok(tuned) => set.push(tuned),
+            Err(error) => problems.push((channel, format!("{} = {value}: {error}", path.display()))),
+        };
+    for (channel, plan) in planned.iter().enumerate() {
+        let home = channels.home(channel);
+        let Some(netdev) = netdev_of(&tuning.roster[home.member]) else { continue };
+        let irq = netdev.queues().get(home.queue).and_then(|queue| queue.irq);
+        if let (Some(irq), Some(processor)) = (irq, plan.processor) {
+            try_to(channel, queues::affinity_of(irq), processor.to_string());
+        }
+        // With one queue there is nothing to choose, and no file.
+        let path = queues::senders_of(&netdev.name, home.queue as u32);
+        if path.exists() && channels.of(home.member) > 1 {
+            try_to(channel, path, mask(&plan.senders, machine.possible));
+        }
+    }
+    (tuning.set, tuning.problems) = (set, problems);
+    tuning
+}
+
+impl Tuning {
+    /// A member with fewer queues than others limits all.
+    pub(super) fn channels(&self) -> Option<Channels> {
+        let queues = self.roster.iter().map(|member| member.queues).min()?;
+        Some(Channels::new(self.roster.len(), self.roster.len() * queues.max(1)))
+    }
+}
+
+/// Sets the value, remembering what was there before an earlier one.
+fn set_again(earlier: &mut Vec<Tuned>, path: &Path, value: &str) -> std::io::Result<Tuned> {
+    let Some(at) = earlier.iter().position(|tuned| tuned.path() == path) else {
+        return Tuned::set(path.to_owned(), value);
+    };
+    let tuned = earlier.swap_remove(at);
+    tuned.change(value).map(|()| tuned)
+}
+
+/// The members as they are, with nothing set.
+pub(super) fn tune_nothing(netdevs: &[Netdev]) -> Tuning {
+    Tuning { roster: netdevs.iter().map(Netdev::member).collect(), ..Tuning::default() }
+}

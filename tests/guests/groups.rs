@@ -1,0 +1,183 @@
+//! A port of two NICs, one on each NUMA node, and a host beyond whose bond spreads its flows over both.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_control::channels::ChannelShow;
+use forebay_control::port::PortState;
+use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::netns::{self, Netns};
+use forebay_testbed::{Host, Lab, LabError, PortKind, Result, guest, wait};
+
+use crate::uplink::Scene;
+use crate::{Outcome, faults};
+
+const MEMBERS: [&str; 2] = ["m0", "m1"];
+const DEVICE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Channels: the member, its queue and node, the processor that takes its interrupt, and the mask of those that send.
+const EXPECTED: [(u32, u32, u32, &str, &str); 4] =
+    [(0, 0, 0, "0", "1"), (1, 0, 1, "2", "4"), (0, 1, 0, "1", "2"), (1, 1, 1, "3", "8")];
+
+fn scene(membership: &str) -> Result<Scene> {
+    let mut lab = Lab::new("guest")?;
+    let containers = [lab.host("c1", PortKind::VethTcx)?, lab.host("c2", PortKind::VethXdp)?];
+    let ends = guest::ends(0)?;
+    let far = lab.host_beyond("nic", [&ends[0], &ends[1]])?;
+    arrange(&lab, &far)?;
+    let mut switch = Forebay::start(&lab, ForebayOptions::default().offloaded())?;
+    for host in &containers {
+        switch.add_ports(&[dut::port_of(host)])?;
+    }
+    // Named against the order of their addresses.
+    let group = format!("{},{}", MEMBERS[1], MEMBERS[0]);
+    switch.client().ok(&["port", "add", "nic", "--group", &group, "--members", membership])?;
+    switch.client().wait_port_state("nic", PortState::Up)?;
+    let scene = Scene { switch, containers, far, lab };
+    for container in &scene.containers {
+        dut::wait_until_it_carries(&scene.far, container)?;
+    }
+    Ok(scene)
+}
+
+/// The switch's ends of both cables, and a bond of the host's.
+fn arrange(lab: &Lab, far: &Host) -> Result<()> {
+    lab.switch().ip_batch(&["link set nic down name m0".to_owned(), "link set m0 up".to_owned()])?;
+    let [near, beyond] = guest::ends(1)?;
+    adopt(lab, &near, MEMBERS[1])?;
+    netns::ip(&["link", "set", &beyond, "netns", far.netns().name(), "name", "m1"])?;
+    let (netns, mac): (&Netns, _) = (far.netns(), far.mac_text());
+    netns.ip_batch(&[
+        "addr flush dev eth0".to_owned(),
+        "link set eth0 down name m0".to_owned(),
+        format!("link add eth0 address {mac} type bond mode balance-xor xmit_hash_policy layer3+4 miimon 20"),
+        "link set m0 down master eth0".to_owned(),
+        "link set m1 down master eth0".to_owned(),
+        "link set eth0 up".to_owned(),
+        format!("addr add {}/16 dev eth0", far.v4()),
+        format!("addr add {}/64 dev eth0 nodad", far.v6()),
+    ])?;
+    Ok(())
+}
+
+/// A NIC of the first namespace becomes a member.
+fn adopt(lab: &Lab, netdev: &str, name: &str) -> Result<()> {
+    netns::ip(&["link", "set", netdev, "netns", lab.switch().name(), "name", name])?;
+    lab.switch().ip(&["link", "set", name, "up"]).map(drop)
+}
+
+fn channels(scene: &Scene) -> Result<Vec<ChannelShow>> {
+    scene.switch.client().json(&["channels", "show", "nic"])
+}
+
+/// What the kernel says of a channel's interrupt and senders.
+fn settings(scene: &Scene, channel: &ChannelShow) -> Result<[String; 2]> {
+    let (irq, netdev) = (channel.irq.unwrap_or_default(), channel.netdev.clone().unwrap_or_default());
+    let paths = [
+        format!("/proc/irq/{irq}/smp_affinity_list"),
+        format!("/sys/class/net/{netdev}/queues/tx-{}/xps_cpus", channel.queue),
+    ];
+    let [affinity, xps] = paths.map(|path| scene.lab.switch().run("cat", &[&path]));
+    Ok([affinity?, xps?].map(|said| said.stdout.trim().to_owned()))
+}
+
+/// The channels are where they should be, and packets pass.
+pub fn talk() -> Outcome {
+    let scene = scene("strict")?;
+    let shown = channels(&scene)?;
+    println!("{}", scene.switch.client().ok(&["channels", "show"])?.stdout);
+    assert_eq!(shown.len(), EXPECTED.len(), "{shown:?}");
+    for (channel, (member, queue, node, processor, senders)) in shown.iter().zip(EXPECTED) {
+        assert_eq!((channel.member, channel.queue, channel.node), (member, queue, Some(node)), "{channel:?}");
+        assert_eq!(channel.netdev.as_deref(), Some(MEMBERS[member as usize]), "{channel:?}");
+        assert!(channel.problems.is_empty(), "{channel:?}");
+        let kernel = settings(&scene, channel)?;
+        assert_eq!(kernel, [processor, senders], "{channel:?}");
+        assert_eq!([channel.processors.clone(), channel.xps_cpus.clone()], kernel.map(Some));
+    }
+    scene.check_talk()?;
+    for member in MEMBERS {
+        let received = scene.lab.switch().received_packets(member)?;
+        println!("{member} received {received} packets");
+        assert!(received > 100, "{member}: {received}");
+    }
+    Ok(())
+}
+
+/// Interrupts and XPS are as they were before, once the port is gone.
+pub fn put_back() -> Outcome {
+    let scene = scene("strict")?;
+    let client = scene.switch.client();
+    let during = channels(&scene)?;
+    client.ok(&["port", "del", "nic"])?;
+    let before = during.iter().map(|channel| settings(&scene, channel)).collect::<Result<Vec<_>>>()?;
+    assert!(
+        during.iter().zip(&before).any(|(channel, before)| channel.xps_cpus.as_ref() != Some(&before[1]))
+    );
+    client.ok(&["port", "add", "nic", "--group", "m0,m1"])?;
+    client.wait_port_state("nic", PortState::Up)?;
+    client.ok(&["port", "del", "nic"])?;
+    let after = during.iter().map(|channel| settings(&scene, channel)).collect::<Result<Vec<_>>>()?;
+    assert_eq!(after, before);
+    Ok(())
+}
+
+/// The PCI device of a netdev.
+fn device(scene: &Scene, netdev: &str) -> Result<PathBuf> {
+    let said = scene.lab.switch().run("ethtool", &["-i", netdev])?.stdout;
+    let bus = said.lines().find_map(|line| line.strip_prefix("bus-info: ")).unwrap_or_default();
+    Ok(Path::new("/sys/bus/pci/devices").join(bus))
+}
+
+fn write(path: &Path, value: &str) -> Result<()> {
+    std::fs::write(path, value)
+        .map_err(|error| LabError::system(format!("writing {}", path.display()), error))
+}
+
+/// Under traffic each member goes and comes back five times; in between a strict group waits, and another one goes on.
+fn unplug(membership: &str, without: PortState) -> Outcome {
+    faults::under_traffic_of(scene(membership)?, |scene, time| {
+        let client = scene.switch.client();
+        let member = time as usize % MEMBERS.len();
+        write(&device(scene, MEMBERS[member])?.join("remove"), "1")?;
+        let is_noticed = || {
+            client.port("nic").is_ok_and(|port| port.state == without && port.members.len() < MEMBERS.len())
+        };
+        wait::until("the member to be missed", DEVICE_LIMIT, is_noticed)?;
+        if without == PortState::Up {
+            // The host's bond must have noticed, too, that a cable ends nowhere; so it is told.
+            scene.far.netns().ip(&["link", "set", MEMBERS[member], "down"])?;
+            dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
+            scene.ping("with one member")?;
+        }
+        write(Path::new("/sys/bus/pci/rescan"), "1")?;
+        let name =
+            wait::until_some("the NIC to be there again", DEVICE_LIMIT, || guest::end(member, 0).ok())?;
+        adopt(&scene.lab, &name, MEMBERS[member])?;
+        scene.far.netns().ip(&["link", "set", MEMBERS[member], "up"])?;
+        wait::until("the member to be back", DEVICE_LIMIT, || {
+            let is_whole = |port: forebay_control::port::PortShow| {
+                port.state == PortState::Up
+                    && port.members.iter().filter(|member| member.carries).count() == MEMBERS.len()
+            };
+            client.port("nic").is_ok_and(is_whole)
+        })?;
+        let leader = client.port("nic")?.members[0].netdev.clone();
+        assert_eq!(leader, MEMBERS[0], "whichever came last");
+        dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
+        let shown = channels(scene)?;
+        assert!(
+            shown.iter().all(|channel| channel.problems.is_empty() && channel.netdev.is_some()),
+            "{shown:?}"
+        );
+        Ok(())
+    })
+}
+
+pub fn unplug_strict() -> Outcome {
+    unplug("strict", PortState::Waiting)
+}
+
+pub fn unplug_any() -> Outcome {
+    unplug("any", PortState::Up)
+}
