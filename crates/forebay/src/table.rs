@@ -17,7 +17,7 @@ use forebay_control::port::PortShow;
 use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
 
-pub(crate) use channels::{channel_plan, channels};
+pub(crate) use channels::{channel_plan, channels, channels_dot};
 pub(crate) use flows::flows;
 pub(crate) use hints::{hints, latency};
 pub(crate) use observe::{estimate, occupancy, page_pools};

@@ -24,6 +24,9 @@ pub struct ChannelsShowArgs {
     /// Show only this port
     #[arg(value_name = "PORT")]
     pub name: Option<String>,
+    /// Print a picture for Graphviz, as in `forebay channels show --dot | dot -Tsvg`
+    #[arg(long, conflicts_with = "json")]
+    pub dot: bool,
     /// How to print.
     #[command(flatten)]
     pub json: Json,

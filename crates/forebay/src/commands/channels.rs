@@ -19,7 +19,8 @@ fn show(client: &Client, args: &ChannelsShowArgs) -> Outcome {
     // One segment of a path is encoded as a value of a query is.
     let query = args.name.as_ref().map(|name| format!("?port={}", segment(name)));
     let shown: Vec<ChannelShow> = client.get(&format!("/v1/channels{}", query.unwrap_or_default()))?;
-    print_as(args.json.json, &shown, |shown| table::channels(shown));
+    let show = if args.dot { table::channels_dot } else { table::channels };
+    print_as(args.json.json, &shown, |shown| show(shown));
     Ok(())
 }
 

@@ -48,6 +48,43 @@ pub(crate) fn channels(channels: &[ChannelShow]) -> String {
     if problems.is_empty() { table } else { format!("{table}\n{problems}") }
 }
 
+/// How they are, as a picture for Graphviz: port, members by node, channels, and the processors that take their interrupts.
+pub(crate) fn channels_dot(channels: &[ChannelShow]) -> String {
+    let mut text = "digraph channels {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
+    let mut nodes: Vec<Option<u32>> = channels.iter().map(|line| line.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    for node in nodes {
+        let name = node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+        text += &format!("  subgraph \"cluster {name}\" {{\n    label=\"node {name}\";\n");
+        for line in channels.iter().filter(|line| line.node == node) {
+            let netdev = line.netdev.as_deref().unwrap_or("missing");
+            let pci = line.pci.map_or_else(String::new, |pci| format!("\\n{pci}"));
+            let irq = line.irq.map_or_else(String::new, |irq| format!("\\nirq {irq}"));
+            let (port, member, channel) = (quoted(&line.port), line.member, line.channel);
+            text += &format!("    \"{port} m{member}\" [label=\"{}{pci}\"];\n", quoted(netdev));
+            text += &format!(
+                "    \"{port} c{channel}\" [label=\"channel {channel}\\nqueue {}{irq}\"];\n",
+                line.queue
+            );
+        }
+        text += "  }\n";
+    }
+    for line in channels {
+        let (port, member, channel) = (quoted(&line.port), line.member, line.channel);
+        text += &format!("  \"{port}\" -> \"{port} m{member}\" -> \"{port} c{channel}\"");
+        let processors = line.processors.iter().map(|list| format!(" -> \"processors {list}\""));
+        text.extend(processors);
+        text += ";\n";
+    }
+    text + "}\n"
+}
+
+/// Within quotation marks of the picture.
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
 /// How they should lie.
 pub(crate) fn channel_plan(planned: &[ChannelPlan]) -> String {
     let number =

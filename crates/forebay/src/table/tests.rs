@@ -1,11 +1,12 @@
 use clap::Parser as _;
+use forebay_control::channels::ChannelShow;
 use forebay_control::fdb::FdbKind;
 use forebay_control::flow::{FlowEntry, FlowList, FlowRuns, FlowTable, FlowsRefused, TagAction};
 use forebay_control::pool::{PoolPort, PoolThreshold};
 use forebay_control::port::{PortAdd, PortSpec, PortState};
 use forebay_control::rule::RuleAdd;
 use forebay_control::stats::{Balance, Lookups, WorkerStats, WorkersShow};
-use forebay_control::{DropReason, MacAddr, SwitchControl, Vid};
+use forebay_control::{DropReason, IfIndex, MacAddr, SwitchControl, Vid};
 
 use super::*;
 use crate::testing::MemorySwitch;
@@ -237,4 +238,35 @@ fn workers_tell_what_their_cycles_went_into() {
     insta::assert_snapshot!(workers_show(&WorkersShow { elapsed_ns: 2_000_000_000, workers: vec![worker] }));
     let idle = WorkersShow { elapsed_ns: 0, workers: vec![WorkerStats::default()] };
     assert!(!workers_show(&idle).contains("NaN"), "{}", workers_show(&idle));
+}
+
+/// A channel of a group of two members, the second of which is missing.
+fn channel(number: u32) -> ChannelShow {
+    let is_there = number.is_multiple_of(2);
+    ChannelShow {
+        port: "up\"link".to_owned(),
+        channel: number,
+        member: number % 2,
+        netdev: is_there.then(|| "eth0".to_owned()),
+        ifindex: is_there.then_some(IfIndex(7)),
+        pci: is_there.then(|| "0000:3b:00.0".parse().expect("it is an address")),
+        node: is_there.then_some(0),
+        queue: number / 2,
+        napi: is_there.then_some(8193),
+        irq: is_there.then_some(40 + number),
+        processors: is_there.then(|| number.to_string()),
+        xps_cpus: is_there.then(|| "3".to_owned()),
+        workers: vec![0],
+        problems: if is_there { vec!["/proc/irq/40: Input/output error".to_owned()] } else { Vec::new() },
+    }
+}
+
+#[test]
+fn a_channel_is_a_line_and_what_could_not_be_set_comes_last() {
+    insta::assert_snapshot!(channels(&[channel(0), channel(1), channel(2)]));
+}
+
+#[test]
+fn a_picture_of_channels_has_members_by_node() {
+    insta::assert_snapshot!(channels_dot(&[channel(0), channel(1)]));
 }
