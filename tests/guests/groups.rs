@@ -114,8 +114,13 @@ pub fn put_back() -> Outcome {
     assert!(
         during.iter().zip(&before).any(|(channel, before)| channel.xps_cpus.as_ref() != Some(&before[1]))
     );
-    client.ok(&["port", "add", "nic", "--group", "m0,m1"])?;
+    let function = during[0].pci.expect("it is a PCI function").to_string();
+    let twice = client.call(&["port", "add", "nic", "--group", &format!("m0,{function}")])?;
+    assert!(twice.stderr.contains("which is a member already"), "{}", twice.stderr);
+    let other = during[1].pci.expect("it is a PCI function").to_string();
+    client.ok(&["port", "add", "nic", "--group", &format!("{other},{function}")])?;
     client.wait_port_state("nic", PortState::Up)?;
+    assert_eq!(client.port("nic")?.netdev, "m0,m1");
     client.ok(&["port", "del", "nic"])?;
     let after = during.iter().map(|channel| settings(&scene, channel)).collect::<Result<Vec<_>>>()?;
     assert_eq!(after, before);

@@ -272,6 +272,14 @@ fn waits() -> Outcome {
         client.port(GROUP).is_ok_and(|port| port.netdev == "other,m1")
     })?;
     assert_eq!(client.port(GROUP)?.state, PortState::Up);
+    // Its old name is another netdev's now, which has no place in the group.
+    labs[0].switch().ip(&["link", "add", "m0", "up", "type", "veth", "peer", "name", "m0p"])?;
+    labs[0].switch().ip(&["link", "set", "m1", "down"])?;
+    wait::until("the group to be seen with a member down", CHANGE_LIMIT, || {
+        client.port(GROUP).is_ok_and(|port| port.members.iter().any(|member| !member.carries))
+    })?;
+    let shown = client.port(GROUP)?;
+    assert_eq!((shown.state, shown.netdev.as_str()), (PortState::Up, "other,m1"), "{}", shown.state_reason);
     Ok(())
 }
 

@@ -186,6 +186,11 @@ impl PortSpec {
         !self.group.is_empty()
     }
 
+    /// Whether members are named by their PCI functions.
+    pub fn names_functions(&self) -> bool {
+        self.group.iter().any(|member| member.parse::<PciAddress>().is_ok())
+    }
+
     /// What a refusal names: the netdev, or the port if that has several.
     pub fn asked_for(&self) -> &str {
         if self.is_group() { self.port_name() } else { &self.netdev }

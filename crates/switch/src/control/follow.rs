@@ -149,7 +149,8 @@ impl Change<'_> {
         let put_off = &mut self.put_off;
         let is_list_due = put_off.lists.is_due(now) | put_off.again.is_due(now);
         let mut changed = is_list_due && self.compare_all();
-        let is_due = |port: &&Port| port.attachment.is_none() && port.again.is_due(now);
+        let lacks = |port: &&Port| port.attachment.is_none() || !port.missing.is_empty();
+        let is_due = |port: &&Port| lacks(port) && port.again.is_due(now);
         let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
         for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
             if self.ports[&id].spec.is_group() {

@@ -29,21 +29,27 @@ impl Change<'_> {
         let mut fitting = Vec::new();
         let mut missing = None;
         let mtu = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.mtu);
-        for (member, netdev) in spec.group.iter().zip(found) {
+        for (place, (member, netdev)) in spec.group.iter().zip(found).enumerate() {
+            // Whatever it is called by now.
+            if self.ports[&id].attachments().any(|attachment| attachment.place == place) {
+                continue;
+            }
             let first = fitting.first().map(|netdev: &Link| netdev.mtu);
-            let member = match netdev {
+            let is_named = |netdev: &Link| fitting.iter().any(|other: &Link| other.ifindex == netdev.ifindex);
+            let fitted = match netdev {
                 None => Err(no_such_member(member)),
+                Some(netdev) if is_named(&netdev) => Err(named_twice(member, &netdev)),
                 Some(netdev) => match self.ports.on(netdev.ifindex) {
-                    Some(other) if other == id => Ok(None),
+                    Some(other) if other == id => Err(named_twice(member, &netdev)),
                     Some(other) => Err(self.already_port(other, &netdev.name)),
                     None => self
                         .without_lock(|| attach::fit(&spec, &netdev, mode))
                         .and_then(|_| has_mtu(&netdev, mtu.or(first)))
-                        .map(|()| Some(netdev)),
+                        .map(|()| netdev),
                 },
             };
-            match member {
-                Ok(netdev) => fitting.extend(netdev),
+            match fitted {
+                Ok(netdev) => fitting.push(netdev),
                 Err(error) => missing = missing.or(Some(error)),
             }
         }
@@ -116,11 +122,12 @@ impl Change<'_> {
 impl Control {
     /// The group that waits for a netdev: by its name, or by its PCI function.
     pub(super) fn group_waiting_for(&self, netdev: &Link) -> Option<PortId> {
-        let mut groups = self.ports.values().filter(|port| port.spec.is_group()).peekable();
-        groups.peek()?;
-        let function = netdev.parent.as_ref().and_then(Device::function);
+        let groups = || self.ports.values().filter(|port| port.spec.is_group());
+        let names_functions = groups().any(|port| port.spec.names_functions());
+        let parent = netdev.parent.as_ref().filter(|_| names_functions);
+        let function = parent.and_then(Device::function);
         let is_of = |port: &&Port| port.spec.group.iter().any(|member| is_member(member, netdev, function));
-        groups.find(is_of).map(|port| port.id)
+        groups().find(is_of).map(|port| port.id)
     }
 }
 
@@ -207,7 +214,7 @@ fn find(spec: &PortSpec) -> Result<Vec<Option<Link>>, NetlinkError> {
     let mut netdevs = link::list()?;
     // A function may have several netdevs. The first is its own.
     netdevs.sort_by_key(|netdev| netdev.ifindex);
-    let by_function = spec.group.iter().any(|member| member.parse::<PciAddress>().is_ok());
+    let by_function = spec.names_functions();
     let function_of =
         |netdev: &Link| netdev.parent.as_ref().filter(|_| by_function).and_then(Device::function);
     let netdevs: Vec<_> = netdevs.into_iter().map(|netdev| (function_of(&netdev), netdev)).collect();
@@ -234,6 +241,13 @@ fn no_such_member(member: &str) -> ApiError {
         .with_field("group")
         .with_value(member)
         .with_remedy(format!("`ls /sys/bus/pci/devices/{member}/net` shows its netdevs"))
+}
+
+/// By its name and by its function, or by a name that another member had.
+fn named_twice(member: &str, netdev: &Link) -> ApiError {
+    let message = format!("`{member}` is `{}`, which is a member already", netdev.name);
+    let error = ApiError::new(ErrorCode::NetdevRefused, message);
+    error.with_field("group").with_value(member).with_limit("each member once").with_remedy("leave one out")
 }
 
 /// A packet may leave by any member, so all have the same MTU.
