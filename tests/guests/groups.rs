@@ -1,4 +1,4 @@
-//! A port of two NICs, one on each NUMA node, and a host beyond whose bond spreads its flows over both.
+//! A port of NICs on two NUMA nodes, and a host beyond whose bond spreads its flows over all of them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,25 +12,40 @@ use forebay_testbed::{Host, Lab, LabError, PortKind, Result, guest, wait};
 use crate::uplink::Scene;
 use crate::{Outcome, faults};
 
+/// Of the port with two NICs.
 const MEMBERS: [&str; 2] = ["m0", "m1"];
+/// Of the one with four, the next two on the same nodes.
+const FOUR: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const DEVICE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Channels: the member, its queue and node, the processor that takes its interrupt, and the mask of those that send.
-const EXPECTED: [(u32, u32, u32, &str, &str); 4] =
+type Channel = (u32, u32, u32, &'static str, &'static str);
+const OF_TWO: [Channel; 4] =
     [(0, 0, 0, "0", "1"), (1, 0, 1, "2", "4"), (0, 1, 0, "1", "2"), (1, 1, 1, "3", "8")];
+/// Two NICs share each node's processors, and each has one channel more than processors.
+const OF_FOUR: [Channel; 8] = [
+    (0, 0, 0, "0", "1"),
+    (1, 0, 1, "2", "4"),
+    (2, 0, 0, "1", "2"),
+    (3, 0, 1, "3", "8"),
+    (0, 1, 0, "0", "0"),
+    (1, 1, 1, "2", "0"),
+    (2, 1, 0, "1", "0"),
+    (3, 1, 1, "3", "0"),
+];
 
-fn scene(membership: &str) -> Result<Scene> {
+fn scene(members: &[&str], membership: &str) -> Result<Scene> {
     let mut lab = Lab::new("guest")?;
     let containers = [lab.host("c1", PortKind::VethTcx)?, lab.host("c2", PortKind::VethXdp)?];
     let ends = guest::ends(0)?;
     let far = lab.host_beyond("nic", [&ends[0], &ends[1]])?;
-    arrange(&lab, &far)?;
+    arrange(&lab, &far, members)?;
     let mut switch = Forebay::start(&lab, ForebayOptions::default().offloaded())?;
     for host in &containers {
         switch.add_ports(&[dut::port_of(host)])?;
     }
     // Named against the order of their addresses.
-    let group = format!("{},{}", MEMBERS[1], MEMBERS[0]);
+    let group = members.iter().rev().copied().collect::<Vec<_>>().join(",");
     switch.client().ok(&["port", "add", "nic", "--group", &group, "--members", membership])?;
     switch.client().wait_port_state("nic", PortState::Up)?;
     let scene = Scene { switch, containers, far, lab };
@@ -40,23 +55,25 @@ fn scene(membership: &str) -> Result<Scene> {
     Ok(scene)
 }
 
-/// The switch's ends of both cables, and a bond of the host's.
-fn arrange(lab: &Lab, far: &Host) -> Result<()> {
+/// The switch's ends of all cables, and a bond of the host's.
+fn arrange(lab: &Lab, far: &Host, members: &[&str]) -> Result<()> {
     lab.switch().ip_batch(&["link set nic down name m0".to_owned(), "link set m0 up".to_owned()])?;
-    let [near, beyond] = guest::ends(1)?;
-    adopt(lab, &near, MEMBERS[1])?;
-    netns::ip(&["link", "set", &beyond, "netns", far.netns().name(), "name", "m1"])?;
+    for (cable, name) in members.iter().enumerate().skip(1) {
+        let [near, beyond] = guest::ends(cable)?;
+        adopt(lab, &near, name)?;
+        netns::ip(&["link", "set", &beyond, "netns", far.netns().name(), "name", name])?;
+    }
     let (netns, mac): (&Netns, _) = (far.netns(), far.mac_text());
     netns.ip_batch(&[
         "addr flush dev eth0".to_owned(),
         "link set eth0 down name m0".to_owned(),
         format!("link add eth0 address {mac} type bond mode balance-xor xmit_hash_policy layer3+4 miimon 20"),
-        "link set m0 down master eth0".to_owned(),
-        "link set m1 down master eth0".to_owned(),
         "link set eth0 up".to_owned(),
         format!("addr add {}/16 dev eth0", far.v4()),
         format!("addr add {}/64 dev eth0 nodad", far.v6()),
     ])?;
+    let enslave = |member: &&str| format!("link set {member} down master eth0");
+    netns.ip_batch(&members.iter().map(enslave).collect::<Vec<_>>())?;
     Ok(())
 }
 
@@ -82,31 +99,46 @@ fn settings(scene: &Scene, channel: &ChannelShow) -> Result<[String; 2]> {
 }
 
 /// The channels are where they should be, and packets pass.
-pub fn talk() -> Outcome {
-    let scene = scene("strict")?;
+fn talk(members: &[&str], expected: &[Channel]) -> Outcome {
+    let scene = scene(members, "strict")?;
     let shown = channels(&scene)?;
     println!("{}", scene.switch.client().ok(&["channels", "show"])?.stdout);
-    assert_eq!(shown.len(), EXPECTED.len(), "{shown:?}");
-    for (channel, (member, queue, node, processor, senders)) in shown.iter().zip(EXPECTED) {
-        assert_eq!((channel.member, channel.queue, channel.node), (member, queue, Some(node)), "{channel:?}");
-        assert_eq!(channel.netdev.as_deref(), Some(MEMBERS[member as usize]), "{channel:?}");
+    assert_eq!(shown.len(), expected.len(), "{shown:?}");
+    for (channel, (member, queue, node, processor, senders)) in shown.iter().zip(expected) {
+        assert_eq!(
+            (channel.member, channel.queue, channel.node),
+            (*member, *queue, Some(*node)),
+            "{channel:?}"
+        );
+        assert_eq!(channel.netdev.as_deref(), Some(members[*member as usize]), "{channel:?}");
         assert!(channel.problems.is_empty(), "{channel:?}");
         let kernel = settings(&scene, channel)?;
-        assert_eq!(kernel, [processor, senders], "{channel:?}");
+        assert_eq!(kernel, [*processor, *senders], "{channel:?}");
         assert_eq!([channel.processors.clone(), channel.xps_cpus.clone()], kernel.map(Some));
     }
     scene.check_talk()?;
-    for member in MEMBERS {
+    let mut used = 0;
+    for member in members {
         let received = scene.lab.switch().received_packets(member)?;
         println!("{member} received {received} packets");
-        assert!(received > 100, "{member}: {received}");
+        used += usize::from(received > 100);
     }
+    // The host's bond puts some dozen flows on them.
+    assert!(used > members.len() / 2, "{used} of {} members", members.len());
     Ok(())
+}
+
+pub fn talk_over_two() -> Outcome {
+    talk(&MEMBERS, &OF_TWO)
+}
+
+pub fn talk_over_four() -> Outcome {
+    talk(&FOUR, &OF_FOUR)
 }
 
 /// Interrupts and XPS are as they were before, once the port is gone.
 pub fn put_back() -> Outcome {
-    let scene = scene("strict")?;
+    let scene = scene(&MEMBERS, "strict")?;
     let client = scene.switch.client();
     let during = channels(&scene)?;
     client.ok(&["port", "del", "nic"])?;
@@ -141,7 +173,7 @@ fn write(path: &Path, value: &str) -> Result<()> {
 
 /// Under traffic each member goes and comes back five times; in between a strict group waits, and another one goes on.
 fn unplug(membership: &str, without: PortState) -> Outcome {
-    faults::under_traffic_of(scene(membership)?, |scene, time| {
+    faults::under_traffic_of(scene(&MEMBERS, membership)?, |scene, time| {
         let client = scene.switch.client();
         let member = time as usize % MEMBERS.len();
         write(&device(scene, MEMBERS[member])?.join("remove"), "1")?;

@@ -71,11 +71,14 @@ const BONDS: [Scenario; 2] = [
 
 /// With two NUMA nodes, a NIC on each, and a cable for each to the host.
 const GROUPS: [Scenario; 4] = [
-    ("a_port_of_nics_on_two_nodes_has_its_channels_on_their_nodes", groups::talk),
+    ("a_port_of_nics_on_two_nodes_has_its_channels_on_their_nodes", groups::talk_over_two),
     ("a_port_of_nics_on_two_nodes_puts_back_what_it_set", groups::put_back),
     ("a_strict_port_of_nics_waits_while_one_is_unplugged", groups::unplug_strict),
     ("a_port_of_any_nics_goes_on_while_one_is_unplugged", groups::unplug_any),
 ];
+
+/// With as many cables again.
+const OF_FOUR: Scenario = ("a_port_of_four_nics_has_its_channels_on_their_nodes", groups::talk_over_four);
 
 /// Take minutes, so only `make guests` asks for them.
 const FAULTS: [Scenario; 6] = [
@@ -119,7 +122,8 @@ fn main() -> ExitCode {
     trials.extend(FAULTS.into_iter().flat_map(of_scenario).map(|trial| trial.with_ignored_flag(true)));
     let bonds = BONDS.map(|(name, _)| Trial::test(name, move || boot_with_bond(name)));
     trials.extend(bonds.map(|trial| trial.with_ignored_flag(true)));
-    let groups = GROUPS.map(|(name, _)| Trial::test(name, move || boot_with_nodes(name)));
+    let groups = GROUPS.into_iter().map(|scenario| (scenario, 2)).chain([(OF_FOUR, 4)]);
+    let groups = groups.map(|((name, _), cables)| Trial::test(name, move || boot_with_nodes(name, cables)));
     trials.extend(groups.map(|trial| trial.with_ignored_flag(true)));
     let representors = REPRESENTORS.map(|(name, _)| Trial::test(name, move || boot_with_representors(name)));
     trials.extend(representors.map(|trial| trial.with_ignored_flag(true)));
@@ -133,8 +137,13 @@ fn main() -> ExitCode {
 }
 
 fn inside(scenario: &str) -> ExitCode {
-    let mut all =
-        SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS).chain(BONDS).chain(GROUPS).chain([SPREAD]);
+    let mut all = SCENARIOS
+        .into_iter()
+        .chain(FAULTS)
+        .chain(REPRESENTORS)
+        .chain(BONDS)
+        .chain(GROUPS)
+        .chain([OF_FOUR, SPREAD]);
     let Some((_, run)) = all.find(|(name, _)| *name == scenario) else {
         eprintln!("there is no scenario `{scenario}`");
         return ExitCode::FAILURE;
@@ -158,9 +167,10 @@ fn boot_with_bond(scenario: &str) -> std::result::Result<(), Failed> {
     boot_guest(scenario, scenario, || Ok(Guest::default().with_cable(cable).with_cable(cable)))
 }
 
-fn boot_with_nodes(scenario: &str) -> std::result::Result<(), Failed> {
+fn boot_with_nodes(scenario: &str, cables: usize) -> std::result::Result<(), Failed> {
     let cable = [Nic::VirtioNetQueues, Nic::VirtioNet];
-    boot_guest(scenario, scenario, || Ok(Guest::default().with_nodes().with_cable(cable).with_cable(cable)))
+    let with_cables = || (0..cables).fold(Guest::default().with_nodes(), |guest, _| guest.with_cable(cable));
+    boot_guest(scenario, scenario, || Ok(with_cables()))
 }
 
 fn boot_with_representors(scenario: &str) -> std::result::Result<(), Failed> {
