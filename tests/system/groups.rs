@@ -242,6 +242,10 @@ fn refused() -> Outcome {
     netns.ip(&["link", "set", "m1", "mtu", "1400"])?;
     refused(&["up", "--group", "m0,m1"], &["another MTU", "value: 1400", "limit: 1500", "mtu 1500"])?;
     netns.ip(&["link", "set", "m1", "mtu", "1500"])?;
+    netns.ip(&["tuntap", "add", "slow", "mode", "tap"])?;
+    netns.ip(&["link", "set", "dev", "slow", "up"])?;
+    netns.run("ethtool", &["-s", "slow", "speed", "1000", "duplex", "full"])?;
+    refused(&["up", "--group", "m0,slow"], &["another speed than `m0`", "value: 1000", "limit: 10000"])?;
     client.ok(&["port", "add", "m2"])?;
     refused(&["up", "--group", "m1,m2"], &["`m2` is a port already"])?;
     client.ok(&["port", "add", "up", "--group", "m0,m1"])?;

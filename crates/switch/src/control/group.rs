@@ -4,11 +4,13 @@
 //! request named them. The first that is there leads. All members are the same port to the kernel programs, so what
 //! comes in at one never leaves at another, and what goes to all ports leaves once.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_control::group::{MemberShow, Membership, PciAddress};
 use forebay_control::port::{PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
+use forebay_kernel::machine;
 use forebay_kernel::netlink::link::{self, Device};
 use forebay_kernel::netlink::{Link, NetlinkError};
 
@@ -28,13 +30,13 @@ impl Change<'_> {
         let found = found.map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?;
         let mut fitting = Vec::new();
         let mut missing = None;
-        let mtu = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.mtu);
+        let leader = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.clone());
         for (place, (member, netdev)) in spec.group.iter().zip(found).enumerate() {
             // Whatever it is called by now.
             if self.ports[&id].attachments().any(|attachment| attachment.place == place) {
                 continue;
             }
-            let first = fitting.first().map(|netdev: &Link| netdev.mtu);
+            let first = leader.as_ref().or(fitting.first()).cloned();
             let is_named = |netdev: &Link| fitting.iter().any(|other: &Link| other.ifindex == netdev.ifindex);
             let fitted = match netdev {
                 None => Err(no_such_member(member)),
@@ -43,8 +45,10 @@ impl Change<'_> {
                     Some(other) if other == id => Err(named_twice(member, &netdev)),
                     Some(other) => Err(self.already_port(other, &netdev.name)),
                     None => self
-                        .without_lock(|| attach::fit(&spec, &netdev, mode))
-                        .and_then(|_| has_mtu(&netdev, mtu.or(first)))
+                        .without_lock(|| {
+                            attach::fit(&spec, &netdev, mode)?;
+                            first.map_or(Ok(()), |first| is_alike(&netdev, &first))
+                        })
                         .map(|()| netdev),
                 },
             };
@@ -250,15 +254,23 @@ fn named_twice(member: &str, netdev: &Link) -> ApiError {
     error.with_field("group").with_value(member).with_limit("each member once").with_remedy("leave one out")
 }
 
-/// A packet may leave by any member, so all have the same MTU.
-fn has_mtu(netdev: &Link, mtu: Option<u32>) -> Result<(), ApiError> {
-    let Some(mtu) = mtu.filter(|mtu| *mtu != netdev.mtu) else { return Ok(()) };
-    let Link { name, mtu: own, .. } = netdev;
-    let message = format!("`{name}` has another MTU than the other members");
-    let error = ApiError::new(ErrorCode::NetdevRefused, message);
-    Err(error
-        .with_field("group")
-        .with_value(own)
-        .with_limit(mtu)
-        .with_remedy(format!("ip link set dev {name} mtu {mtu}")))
+/// A packet may leave by any member, so all have the same MTU, and share what there is evenly only at the same speed.
+fn is_alike(netdev: &Link, first: &Link) -> Result<(), ApiError> {
+    let Link { name, mtu, .. } = netdev;
+    let refuse = |what: &str, own: u32, others: u32| {
+        let message = format!("`{name}` has another {what} than `{}`", first.name);
+        let error = ApiError::new(ErrorCode::NetdevRefused, message);
+        error.with_field("group").with_value(own).with_limit(others)
+    };
+    if *mtu != first.mtu {
+        let remedy = format!("ip link set dev {name} mtu {}", first.mtu);
+        return Err(refuse("MTU", *mtu, first.mtu).with_remedy(remedy));
+    }
+    match [name, &first.name].map(|name| machine::speed_of(Path::new("/sys"), name)) {
+        [Some(own), Some(others)] if own != others => {
+            let remedy = format!("`ethtool {name}` shows which speeds it has");
+            Err(refuse("speed", own, others).with_remedy(remedy))
+        }
+        _ => Ok(()),
+    }
 }
