@@ -151,12 +151,6 @@ pub fn place_of_function(sys: &Path, function: PciAddress) -> Result<Option<Plac
     Ok(Some(Place { function: Some(function), node }))
 }
 
-/// A netdev's speed in Mbit/s, if its driver knows.
-pub fn speed_of(sys: &Path, netdev: &str) -> Option<u32> {
-    // -1, or an error, where it does not.
-    read(&sys.join("class/net").join(netdev).join("speed")).ok()?.parse().ok()
-}
-
 fn no_such_member(sys: &Path, name: &str) -> MachineError {
     MachineError::NoSuchMember { name: name.to_owned(), root: sys.to_owned() }
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use forebay_control::IfIndex;
 use forebay_control::group::PciAddress;
+use forebay_control::{IfIndex, MacAddr};
 
-use crate::netlink::netdev_genl;
+use crate::netlink::{Link, netdev_genl};
 
 /// A receive queue that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +64,25 @@ pub fn affinity_of(irq: u32) -> PathBuf {
     PathBuf::from(format!("/proc/irq/{irq}/smp_affinity_list"))
 }
 
-/// Where the kernel has which processors send by a queue, as a mask.
-pub fn senders_of(netdev: &str, queue: u32) -> PathBuf {
-    Path::new("/sys/class/net").join(netdev).join(format!("queues/tx-{queue}/xps_cpus"))
+/// Where the kernel has which processors send by a queue, as a mask. `None`: sysfs is not of the network namespace that the
+/// netdev is in, where another netdev may have its name.
+pub fn senders_of(netdev: &Link, queue: u32) -> Option<PathBuf> {
+    directory_of(netdev).map(|directory| directory.join(format!("queues/tx-{queue}/xps_cpus")))
+}
+
+/// The netdev's speed in Mbit/s, if its driver knows, and sysfs is of its namespace.
+pub fn speed_of(netdev: &Link) -> Option<u32> {
+    // -1, or an error, where the driver does not know.
+    read(&directory_of(netdev)?.join("speed"))?.parse().ok()
+}
+
+/// The netdev's directory in sysfs.
+fn directory_of(netdev: &Link) -> Option<PathBuf> {
+    let directory = Path::new("/sys/class/net").join(&netdev.name);
+    let says = |name: &str, value: &str| read(&directory.join(name)).is_some_and(|text| text == value);
+    let address = netdev.mac.map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
+    let is_same = says("ifindex", &netdev.ifindex.to_string()) && says("address", &address);
+    is_same.then_some(directory)
 }
 
 /// What such a file says; nothing where there is none.
@@ -137,6 +153,15 @@ mod tests {
         ] {
             assert_eq!(queue_of(action), queue, "{action}");
         }
+    }
+
+    #[test]
+    fn a_netdev_of_another_namespace_that_has_the_same_name_is_not_touched() {
+        let here = Link { name: "lo".to_owned(), ifindex: IfIndex(1), mac: Some([0; 6]), ..Link::default() };
+        assert!(senders_of(&here, 0).is_some());
+        assert_eq!(senders_of(&Link { ifindex: IfIndex(2), ..here.clone() }, 0), None);
+        assert_eq!(senders_of(&Link { mac: Some([2; 6]), ..here.clone() }, 0), None);
+        assert_eq!(speed_of(&Link { name: "nothing".to_owned(), ..here }), None);
     }
 
     #[test]

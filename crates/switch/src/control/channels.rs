@@ -13,8 +13,7 @@ use super::{Change, Control};
 fn netdev_of(attachment: &Attachment) -> Netdev {
     Netdev {
         place: attachment.place,
-        name: attachment.netdev.name.clone(),
-        ifindex: attachment.ifindex,
+        link: attachment.netdev.clone(),
         // Of a port with one netdev nobody has looked.
         function: attachment
             .function
@@ -86,14 +85,14 @@ impl Look {
             let found = queues.iter().find(|(netdev, _)| netdev.place == member.place);
             let queue = found.and_then(|(_, queues)| queues.get(home.queue));
             let netdev = found.map(|(netdev, _)| *netdev);
-            let senders = netdev.map(|netdev| queues::senders_of(&netdev.name, home.queue as u32));
+            let senders = netdev.and_then(|netdev| queues::senders_of(&netdev.link, home.queue as u32));
             let of_channel = problems.iter().filter(|(of, _)| *of == channel);
             ChannelShow {
                 port: port.clone(),
                 channel: channel as u32,
                 member: home.member as u32,
-                netdev: netdev.map(|netdev| netdev.name.clone()),
-                ifindex: netdev.map(|netdev| netdev.ifindex),
+                netdev: netdev.map(|netdev| netdev.link.name.clone()),
+                ifindex: netdev.map(|netdev| netdev.link.ifindex),
                 pci: member.function,
                 node: member.node,
                 queue: home.queue as u32,

@@ -4,15 +4,14 @@
 //! request named them. The first that is there leads. All members are the same port to the kernel programs, so what
 //! comes in at one never leaves at another, and what goes to all ports leaves once.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use forebay_control::group::{MemberShow, Membership, PciAddress};
 use forebay_control::port::{PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
-use forebay_kernel::machine;
 use forebay_kernel::netlink::link::{self, Device};
 use forebay_kernel::netlink::{Link, NetlinkError};
+use forebay_kernel::queues;
 
 use super::plan::no_such_netdev;
 use super::port::{Attachment, Port};
@@ -57,6 +56,7 @@ impl Change<'_> {
                 Err(error) => missing = missing.or(Some(error)),
             }
         }
+        let there = self.ports[&id].attachments().count() + fitting.len();
         let changed = match &missing {
             Some(_) if spec.members == Membership::Strict => self.disband(id),
             _ => self.gather(id, fitting, &mut missing),
@@ -66,7 +66,11 @@ impl Change<'_> {
         }
         let now = self.now();
         let port = self.port_mut(id);
-        port.missing = missing.as_ref().map(ToString::to_string).unwrap_or_default();
+        let all = spec.group.len();
+        port.missing = match &missing {
+            Some(error) => format!("{there} of {all} members are there: {error}"),
+            None => String::new(),
+        };
         match &missing {
             // An event tells when there is.
             Some(error) if error.code != ErrorCode::NoSuchNetdev => port.again.fail(now),
@@ -109,6 +113,9 @@ impl Change<'_> {
         let port = self.port_mut(id);
         tracing::info!(port = port.spec.port_name(), ifindex = ifindex.0, "a member is gone");
         let gone = port.let_member_go(ifindex);
+        let (there, all) = (port.attachments().count(), port.spec.group.len());
+        port.missing = format!("{there} of {all} members are there");
+        super::netdevs::judge_again(port);
         self.datapath.clear_port(ifindex);
         self.ports.loses_netdev(ifindex);
         self.publish();
@@ -191,15 +198,13 @@ impl Port {
 
     /// What the state of the netdevs makes of a group.
     pub(super) fn judge_members(&self) -> (PortState, String) {
-        let (there, all) = (self.attachments().count(), self.spec.group.len());
-        let missing = || format!("waiting, {there} of {all} members: {}", self.missing);
-        if there == 0 {
-            return (PortState::Waiting, missing());
+        if self.attachment.is_none() {
+            return (PortState::Waiting, self.missing.clone());
         }
         if !self.attachments().any(|at| carries(&at.netdev)) {
             return (PortState::NetdevDown, format!("`{}`: none is up with a carrier", self.netdevs()));
         }
-        (PortState::Up, if there < all { missing() } else { String::new() })
+        (PortState::Up, self.missing.clone())
     }
 }
 
@@ -266,7 +271,7 @@ fn is_alike(netdev: &Link, first: &Link) -> Result<(), ApiError> {
         let remedy = format!("ip link set dev {name} mtu {}", first.mtu);
         return Err(refuse("MTU", *mtu, first.mtu).with_remedy(remedy));
     }
-    match [name, &first.name].map(|name| machine::speed_of(Path::new("/sys"), name)) {
+    match [netdev, first].map(queues::speed_of) {
         [Some(own), Some(others)] if own != others => {
             let remedy = format!("`ethtool {name}` shows which speeds it has");
             Err(refuse("speed", own, others).with_remedy(remedy))

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_control::IfIndex;
 use forebay_control::channels::mask;
 use forebay_control::group::PciAddress;
 use forebay_kernel::machine::{self, Machine, Place};
+use forebay_kernel::netlink::Link;
 use forebay_kernel::queues::{self, Queue, Tuned};
 use forebay_policy::Channels;
 
@@ -39,8 +39,7 @@ pub(super) struct Tuning {
 #[derive(Clone)]
 pub(super) struct Netdev {
     pub(super) place: usize,
-    pub(super) name: String,
-    pub(super) ifindex: IfIndex,
+    pub(super) link: Link,
     pub(super) function: Option<PciAddress>,
 }
 
@@ -53,7 +52,7 @@ impl Netdev {
     }
 
     pub(super) fn queues(&self) -> Vec<Queue> {
-        queues::rx_queues(self.ifindex, self.function)
+        queues::rx_queues(self.link.ifindex, self.function)
     }
 }
 
@@ -104,9 +103,9 @@ pub(super) fn tune(before: Tuning, netdevs: &[Netdev]) -> Tuning {
         if let (Some(irq), Some(processor)) = (irq, plan.processor) {
             try_to(channel, queues::affinity_of(irq), processor.to_string());
         }
-        // With one queue there is nothing to choose, and no file.
-        let path = queues::senders_of(&netdev.name, home.queue as u32);
-        if path.exists() && channels.of(home.member) > 1 {
+        let path = queues::senders_of(&netdev.link, home.queue as u32);
+        // With one queue there is nothing to choose.
+        if let Some(path) = path.filter(|path| path.exists() && channels.of(home.member) > 1) {
             try_to(channel, path, mask(&plan.senders, machine.possible));
         }
     }
