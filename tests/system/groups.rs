@@ -18,6 +18,8 @@ const GROUP: &str = "uplink";
 /// Of each member of a group whose queues are looked at.
 const QUEUES: u32 = 2;
 const STREAM_BYTES: u64 = 16 << 20;
+/// Probes are sent once a second, and what came of one is remembered for ten.
+const ECHO_LIMIT: Duration = Duration::from_secs(30);
 const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 /// How often a member goes and comes.
 const TIMES: usize = 10;
@@ -31,6 +33,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("what_can_not_be_a_member_is_refused_by_name", refused);
     suite.once("a_group_waits_for_its_members_and_follows_renamed_ones", waits);
     suite.once("every_processor_sends_by_one_channel_of_a_group_while_it_is_a_port", senders);
+    suite.once("a_group_that_is_not_one_at_the_other_end_says_so", not_one);
     suite.once("a_group_is_there_again_after_its_daemon_was_killed", killed);
 }
 
@@ -336,6 +339,32 @@ fn senders() -> Outcome {
     assert_eq!(shown.iter().filter(|channel| channel.netdev.is_none()).count(), 2, "{shown:?}");
     client.ok(&["port", "del", GROUP])?;
     assert_eq!(senders_of(&lab, 1)?, before[..QUEUES as usize]);
+    Ok(())
+}
+
+/// The other ends are two ports of a bridge.
+fn not_one() -> Outcome {
+    ensure_program()?;
+    let labs = [Lab::new("near")?, Lab::new("far")?];
+    let far = labs[1].switch();
+    far.ip(&["link", "add", "br0", "up", "type", "bridge", "forward_delay", "0"])?;
+    for member in 0..2 {
+        plug_in(&labs, member)?;
+        far.ip(&["link", "set", &netdev(member), "master", "br0"])?;
+    }
+    let forebay = Forebay::start(&labs[0], ForebayOptions::default())?;
+    let client = forebay.client();
+    add_group(client, 2, &[])?;
+    let says = |yes: bool| {
+        wait::until("the group to say whether it is one at the other end", ECHO_LIMIT, || {
+            client.port(GROUP).is_ok_and(|port| {
+                port.state == PortState::Up && port.state_reason.contains("comes in by another") == yes
+            })
+        })
+    };
+    says(true)?;
+    far.ip(&["link", "set", "m1", "nomaster"])?;
+    says(false)?;
     Ok(())
 }
 

@@ -106,7 +106,7 @@ impl LoopGuard {
     }
 
     /// Whether this port sent the probe lately, in that VLAN.
-    fn knows(&self, heard: Heard, now: Nanos) -> bool {
+    pub fn knows(&self, heard: Heard, now: Nanos) -> bool {
         self.sent
             .iter()
             .flatten()

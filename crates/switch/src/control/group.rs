@@ -204,6 +204,10 @@ impl Port {
         if !self.attachments().any(|at| carries(&at.netdev)) {
             return (PortState::NetdevDown, format!("`{}`: none is up with a carrier", self.netdevs()));
         }
+        if self.probing.echoed.is_some() {
+            let reason = "what leaves by one member comes in by another; the other end must take them for one, as a bond does";
+            return (PortState::Up, reason.to_owned());
+        }
         (PortState::Up, self.missing.clone())
     }
 }

@@ -33,6 +33,8 @@ const UNDER_WAY: Nanos = Nanos(200_000_000);
 const TOGETHER: u64 = 10;
 /// Moves of stations to a port, between two looks, from which on they may be moving back and forth.
 const MOVES: u64 = 2;
+/// How long a group is said to be several at the other end, after its last probe came back.
+const ECHO_LASTS: Nanos = Nanos(10_000_000_000);
 
 /// A probe, and the netdev that it is to leave by.
 pub(super) type OutgoingProbe = (IfIndex, [u8; PROBE_BYTES]);
@@ -146,6 +148,7 @@ impl Control {
         }
         let mut changed = self.hear_probes(now);
         changed.extend(self.release_ports(now));
+        self.forget_echoes(now);
         self.show_blocked(&changed);
         let outgoing = self.due_probes(now);
         self.loops.next_look = self.next_look(now);
@@ -196,7 +199,11 @@ impl Control {
     /// Whether the port is blocked for this probe. One of its own tells of a loop that does not lead through the switch.
     fn hear(&mut self, id: PortId, probe: SeenProbe, now: Nanos) -> bool {
         let from = PortId(probe.from);
-        let Some(sender) = self.ports.get(&from).filter(|_| from != id) else { return false };
+        if from == id {
+            self.hear_echo(id, probe, now);
+            return false;
+        }
+        let Some(sender) = self.ports.get(&from) else { return false };
         let (guard, sender) = (sender.probing.guard, sender.spec.port_name().to_owned());
         let (interval, spared) = (self.loops.interval, &self.loops.spared);
         let Some(port) = self.ports.beside(id).filter(|port| !spared.contains(port.spec.port_name())) else {
@@ -216,6 +223,33 @@ impl Control {
             self.shared.fdb.flush(Flush { port: Some(from.0), vid: None, with_static: false });
         }
         is_new
+    }
+
+    /// What a group sends by its leader comes in by another member. Stations behind other ports then seem to be behind the
+    /// group. A station beyond it could pretend that, so nothing but a word about it follows.
+    fn hear_echo(&mut self, id: PortId, probe: SeenProbe, now: Nanos) {
+        let Some(port) = self.ports.beside(id).filter(|port| port.spec.is_group()) else { return };
+        let tag = probe.tci.map(Tag::from_tci);
+        let Ok(vid) = PortVlans::new(&port.spec.vlan).ingress(tag, false) else { return };
+        let heard = Heard { nonce: probe.nonce, vid, sender_is_lower: false };
+        if port.probing.guard.knows(heard, now) && port.probing.echoed.replace(now).is_none() {
+            netdevs::judge_again(port);
+            tracing::warn!(
+                port = port.spec.port_name(),
+                reason = port.reason,
+                "a group is not one at the other end"
+            );
+        }
+    }
+
+    /// Groups whose probes do not come back any more.
+    fn forget_echoes(&mut self, now: Nanos) {
+        for port in self.ports.all_beside() {
+            if port.probing.echoed.is_some_and(|at| now.since(at) > ECHO_LASTS.0) {
+                port.probing.echoed = None;
+                netdevs::judge_again(port);
+            }
+        }
     }
 
     fn release_ports(&mut self, now: Nanos) -> Vec<PortId> {

@@ -1,6 +1,6 @@
 //! What one port knows of loops.
 
-use forebay_policy::LoopGuard;
+use forebay_policy::{LoopGuard, Nanos};
 
 /// What a port knows of loops.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(super) struct Probing {
     pub(super) moves: u64,
     /// Why it is blocked.
     pub(super) reason: String,
+    /// When a probe of a group came in at the group last.
+    pub(super) echoed: Option<Nanos>,
 }
 
 impl Probing {
