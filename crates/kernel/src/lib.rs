@@ -18,13 +18,13 @@ mod generations;
 mod grace;
 mod hash;
 mod hints;
-mod kept;
 mod layout;
 mod left;
 mod link;
 pub mod machine;
 mod mapped;
 mod memberships;
+mod merging;
 pub mod netlink;
 mod object;
 mod peer;
@@ -51,11 +51,11 @@ pub use flows::{
 pub use generations::{Generations, StationSlot};
 pub use grace::{ShortGracePeriods, grace_period};
 pub use hints::{HintsError, HintsOptions};
-pub use kept::Kept;
 pub use layout::{
     Bank, COLLECTORS, CollectorEnds, LAYOUT_ORIGIN, ORIGIN_BYTES, OWN_LAYOUTS, PortConfig, source_port,
 };
 pub use link::{NetdevLink, program_name};
+pub use merging::Merging;
 pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;
 pub use pins::Pins;

@@ -273,14 +273,14 @@ impl Setting {
     pub(crate) fn is_set(self, ifindex: IfIndex) -> Result<bool, NetlinkError> {
         match self {
             Self::Promiscuous => Ok(link::by_index(ifindex)?.is_promiscuous),
-            Self::Gro => offload::has(ifindex, offload::GRO),
+            Self::Gro => offload::merges(ifindex),
         }
     }
 
     pub(crate) fn set(self, ifindex: IfIndex, on: bool) -> Result<(), NetlinkError> {
         match self {
             Self::Promiscuous => link::set_promiscuous(ifindex, on),
-            Self::Gro => offload::set(ifindex, offload::GRO, on),
+            Self::Gro => offload::set_merges(ifindex, on),
         }
     }
 }

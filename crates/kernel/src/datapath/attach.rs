@@ -8,9 +8,9 @@ use forebay_control::IfIndex;
 use super::{Datapath, duplicate};
 use crate::DatapathError;
 use crate::hints::{self, HintsError, HintsOptions};
-use crate::kept::Kept;
 use crate::left::LeftLinks;
 use crate::link::{self, NetdevLink};
+use crate::merging::Merging;
 use crate::pins::{LinkKind, Setting};
 use crate::promiscuous::Promiscuous;
 use crate::unicast_filter::UnicastFilter;
@@ -114,9 +114,9 @@ impl Datapath {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn merge_packets(&self, ifindex: IfIndex) -> Result<Kept, DatapathError> {
+    pub fn merge_packets(&self, ifindex: IfIndex) -> Result<Merging, DatapathError> {
         self.left_links().keep(Setting::Gro, ifindex);
-        let made = Kept::begin(Setting::Gro, ifindex, self.pins.as_ref());
+        let made = Merging::begin(ifindex, self.pins.as_ref());
         made.map_err(|source| DatapathError::System { what: "switch a netdev's GRO on", source })
     }
 

@@ -62,27 +62,27 @@ pub fn features(name: &str) -> Result<Features, NetlinkError> {
 }
 
 /// The kernel merges packets of one stream as they come in.
-pub const GRO: &str = "rx-gro";
+const GRO: &str = "rx-gro";
 
-/// Whether a feature of the netdev is in effect.
-pub fn has(ifindex: IfIndex, feature: &str) -> Result<bool, NetlinkError> {
+/// Whether the kernel merges packets of one stream that come in at the netdev (GRO).
+pub fn merges(ifindex: IfIndex) -> Result<bool, NetlinkError> {
     let mut request = ethtool::Request::new().op_features_get_do();
     request.header_mut().cmd = ETHTOOL_MSG_FEATURES_GET;
     drop(request.encode().nested_header().push_dev_index(ifindex.0));
     let mut found = Features::default();
     socket::exchange(&request, |reply| found = decode(&reply))
         .map_err(|error| error.of("read the features of", ifindex))?;
-    Ok(found.active.contains(feature))
+    Ok(found.active.contains(GRO))
 }
 
-/// Switches a feature of the netdev on or off.
-pub fn set(ifindex: IfIndex, feature: &str, on: bool) -> Result<(), NetlinkError> {
+/// Switches that on or off.
+pub fn set_merges(ifindex: IfIndex, on: bool) -> Result<(), NetlinkError> {
     let mut request = ethtool::Request::new().op_features_set_do();
     request.header_mut().cmd = ETHTOOL_MSG_FEATURES_SET;
     let message = request.encode().nested_header().push_dev_index(ifindex.0).end_nested();
-    let bit = message.nested_wanted().nested_bits().nested_bit().push_name_bytes(feature.as_bytes());
+    let bit = message.nested_wanted().nested_bits().nested_bit().push_name_bytes(GRO.as_bytes());
     drop(if on { bit.push_value(()) } else { bit });
-    socket::command(&request).map_err(|error| error.of("switch an offload of", ifindex))
+    socket::command(&request).map_err(|error| error.of("switch GRO of", ifindex))
 }
 
 /// Switches every transmit offload of the netdev off, or on as far as it has them. VLAN tag insertion is left alone.

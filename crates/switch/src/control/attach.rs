@@ -8,7 +8,7 @@ use forebay_control::port::{Attach, AttachKind, PortSpec, Promiscuity};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::link::{Device, HardwareType};
 use forebay_kernel::netlink::{Link, netdev_genl, offload};
-use forebay_kernel::{Datapath, DatapathError, Kept, program_name};
+use forebay_kernel::{Datapath, DatapathError, Merging, program_name};
 
 use super::flows::{ONE_BUFFER_MTU, peer_of, takes_frames};
 use super::hints::{self, Hints};
@@ -147,7 +147,7 @@ impl Attaching {
     }
 
     /// NICs merge unless an administrator has switched that off.
-    fn merge_packets(&self) -> Option<Kept> {
+    fn merge_packets(&self) -> Option<Merging> {
         if self.netdev.has_parent_device() {
             return None;
         }

@@ -1,6 +1,6 @@
 //! The programs on a port's netdev.
 
-use forebay_kernel::{Kept, NetdevLink};
+use forebay_kernel::{Merging, NetdevLink};
 
 /// The programs on a port's netdev, which are detached when this is dropped: that at the XDP hook first, which passes on what
 /// the one at tcx is to follow.
@@ -19,11 +19,11 @@ impl Links {
 pub(super) struct XdpLink {
     pub(super) link: NetdevLink,
     /// What it passes on is merged.
-    _merging: Option<Kept>,
+    _merging: Option<Merging>,
 }
 
 impl XdpLink {
-    pub(super) fn new(link: NetdevLink, merging: Option<Kept>) -> Self {
+    pub(super) fn new(link: NetdevLink, merging: Option<Merging>) -> Self {
         Self { link, _merging: merging }
     }
 }
