@@ -79,14 +79,14 @@ fn is_up(client: &Client) -> Result<()> {
     })
 }
 
-/// The PCI device of the NIC, of whatever driver.
-fn device(scene: &Scene) -> Result<PathBuf> {
-    let said = scene.lab.switch().run("ethtool", &["-i", "nic"])?.stdout;
+/// The PCI device of one of the switch's NICs, of whatever driver.
+pub fn device(scene: &Scene, netdev: &str) -> Result<PathBuf> {
+    let said = scene.lab.switch().run("ethtool", &["-i", netdev])?.stdout;
     let bus = said.lines().find_map(|line| line.strip_prefix("bus-info: ")).unwrap_or_default();
     Ok(Path::new("/sys/bus/pci/devices").join(bus))
 }
 
-fn write(path: &Path, value: &str) -> Result<()> {
+pub fn write(path: &Path, value: &str) -> Result<()> {
     std::fs::write(path, value)
         .map_err(|error| LabError::system(format!("writing {}", path.display()), error))
 }
@@ -94,7 +94,7 @@ fn write(path: &Path, value: &str) -> Result<()> {
 pub fn unplug() -> Outcome {
     under_traffic(|scene, _| {
         let client = scene.switch.client();
-        write(&device(scene)?.join("remove"), "1")?;
+        write(&device(scene, "nic")?.join("remove"), "1")?;
         client.wait_port_state("nic", PortState::NetdevMissing)?;
         write(Path::new("/sys/bus/pci/rescan"), "1")?;
         // It comes in the first namespace, under a name that the kernel gives it.

@@ -1,16 +1,17 @@
 //! A port of NICs on two NUMA nodes, and a host beyond whose bond spreads its flows over all of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::channels::ChannelShow;
 use forebay_control::port::PortState;
 use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::netns::{self, Netns};
-use forebay_testbed::{Host, Lab, LabError, PortKind, Result, guest, wait};
+use forebay_testbed::{Host, Lab, PortKind, Result, guest, wait};
 
+use crate::Outcome;
+use crate::faults::{device, under_traffic_of, write};
 use crate::uplink::Scene;
-use crate::{Outcome, faults};
 
 /// Of the port with two NICs.
 const MEMBERS: [&str; 2] = ["m0", "m1"];
@@ -159,22 +160,10 @@ pub fn put_back() -> Outcome {
     Ok(())
 }
 
-/// The PCI device of a netdev.
-fn device(scene: &Scene, netdev: &str) -> Result<PathBuf> {
-    let said = scene.lab.switch().run("ethtool", &["-i", netdev])?.stdout;
-    let bus = said.lines().find_map(|line| line.strip_prefix("bus-info: ")).unwrap_or_default();
-    Ok(Path::new("/sys/bus/pci/devices").join(bus))
-}
-
-fn write(path: &Path, value: &str) -> Result<()> {
-    std::fs::write(path, value)
-        .map_err(|error| LabError::system(format!("writing {}", path.display()), error))
-}
-
 /// Under traffic each member goes and comes back five times (an emulated processor may lose all of a second's packets for
 /// the slow path, and the port says so then); in between a strict group waits, and another one goes on.
 fn unplug(membership: &str, without: PortState) -> Outcome {
-    faults::under_traffic_of(scene(&MEMBERS, membership)?, |scene, time| {
+    under_traffic_of(scene(&MEMBERS, membership)?, |scene, time| {
         let client = scene.switch.client();
         let member = time as usize % MEMBERS.len();
         write(&device(scene, MEMBERS[member])?.join("remove"), "1")?;

@@ -30,7 +30,7 @@ pub struct ChannelPlan {
     pub xps_cpus: String,
 }
 
-/// Of which port channels are asked for.
+/// Whose channels a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelSelect {

@@ -29,6 +29,7 @@ pub mod occupancy;
 pub mod page_pool;
 pub mod pool;
 pub mod port;
+pub mod processors;
 pub mod rule;
 pub mod rxq;
 pub mod saved;

@@ -7,9 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use forebay_control::group::PciAddress;
-
-/// The kernel has no more (CONFIG_NR_CPUS on x86-64).
-const MOST_PROCESSORS: usize = 8192;
+use forebay_control::processors::parse_list;
 
 /// What sysfs says is no number or list, or cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -119,12 +117,17 @@ pub fn place_of(sys: &Path, name: &str) -> Result<Place, MachineError> {
     if !netdev.exists() {
         return Err(no_such_member(sys, name));
     }
-    let device = netdev.join("device").canonicalize().unwrap_or_default();
-    let mut names = device.components().rev().filter_map(|part| part.as_os_str().to_str());
-    match names.find_map(|name| name.parse().ok()) {
+    match function_of(&netdev.join("device")) {
         Some(function) => Ok(place_of_function(sys, function)?.unwrap_or_default()),
         None => Ok(Place::default()),
     }
+}
+
+/// The PCI function that a device's directory is of, or that the device hangs on, as a virtio device does.
+pub(crate) fn function_of(device: &Path) -> Option<PciAddress> {
+    let path = device.canonicalize().ok()?;
+    let mut names = path.components().rev().filter_map(|part| part.as_os_str().to_str());
+    names.find_map(|name| name.parse().ok())
 }
 
 /// Where a function is, if it is there.
@@ -173,23 +176,18 @@ fn read(path: &Path) -> Result<String, MachineError> {
     Ok(text.trim().to_owned())
 }
 
-/// Numbers of processors in ascending order, as in `0-3,8`.
+/// Numbers of processors in ascending order, as in `0-3,8`; none where the file is empty, as for a node without processors.
 fn list(path: &Path) -> Result<Vec<usize>, MachineError> {
     let text = read(path)?;
-    let mut found = Vec::new();
-    for item in text.split(',').filter(|item| !item.is_empty()) {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        match (first.parse::<usize>(), last.parse::<usize>()) {
-            (Ok(first), Ok(last)) if first <= last && last < MOST_PROCESSORS => found.extend(first..=last),
-            _ => {
-                let expected = "a list of processors, as in 0-3,8";
-                return Err(MachineError::Senseless { path: path.to_owned(), text, expected });
-            }
-        }
+    if text.is_empty() {
+        return Ok(Vec::new());
     }
+    let parsed = parse_list(&text).map_err(str::to_owned);
+    let expected = "a list of processors, as in 0-3,8";
+    let mut found = parsed.map_err(|_| MachineError::Senseless { path: path.to_owned(), text, expected })?;
     found.sort_unstable();
     found.dedup();
-    Ok(found)
+    Ok(found.into_iter().map(|processor| processor as usize).collect())
 }
 
 fn numbers(path: &Path) -> Result<Vec<u32>, MachineError> {

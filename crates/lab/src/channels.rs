@@ -91,8 +91,8 @@ fn planned(sysfs: &Path, args: &ChannelsArgs, channels: u32) -> Result<Senders> 
     Ok(planned.into_iter().map(|line| (line.node.unwrap_or(u32::MAX), line.senders)).collect())
 }
 
-/// mlx5 (en_main.c and lib/cpumask.c, Linux 6.12): a function has an interrupt for each processor, the v-th at the v-th
-/// nearest; channel c sends for interrupts c div P, and every so many channels further.
+/// mlx5 (en_main.c and lib/cpumask.c, Linux 6.12): a function has an interrupt for each processor. Interrupt v
+/// goes to the v-th nearest processor. Channel c sends for the processors of interrupt c div P and of every n-th interrupt after it, with n channels.
 fn kernel_rule(args: &ChannelsArgs, channels: u32) -> Senders {
     let all = args.nodes * args.processors;
     let nearest = |node: u32, nth: u32| (node * args.processors + nth) % all;

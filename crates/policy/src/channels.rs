@@ -1,4 +1,4 @@
-//! Channels of a port that has several members: of which member each is.
+//! Which member of a port each of its channels belongs to.
 //!
 //! Members come in the order of their PCI addresses, the leader first. Channel c is queue c div P of member c mod P. So
 //! it does not depend on how many channels there are, and a change of their number moves none that stays.
@@ -20,7 +20,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// So many members and channels.
+    /// A port with these numbers of members and channels.
     ///
     /// # Panics
     /// When one of them is 0.

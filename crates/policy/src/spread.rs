@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes with so many processors each, numbered one node after the other, equally far from each other.
+    /// Each node has the same number of processors. Node 0 has the first of them. All nodes are equally far apart.
     fn machine(nodes: usize, processors: usize) -> Vec<Node> {
         let node = |number: usize| Node {
             processors: (number * processors..(number + 1) * processors).collect(),

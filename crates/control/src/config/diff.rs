@@ -78,10 +78,8 @@ fn diff_ports(old: &Config, new: &Config, diff: &mut ConfigDiff) {
 
 /// Whether the port must be made anew.
 fn is_another(was: &PortSpec, port: &PortSpec) -> bool {
-    let key = |port: &PortSpec| {
-        (port.netdev.clone(), port.group.clone(), port.members, port.attach, port.promiscuous)
-    };
-    key(was) != key(port)
+    (&was.netdev, &was.group) != (&port.netdev, &port.group)
+        || (was.members, was.attach, was.promiscuous) != (port.members, port.attach, port.promiscuous)
 }
 
 fn change(was: &PortSpec, port: &PortSpec) -> Option<PortChange> {

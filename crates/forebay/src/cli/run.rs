@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay_control::config::LogLevel;
 use forebay_control::eswitch::Offload;
+use forebay_control::processors::{PROCESSOR_LIMIT, parse_list};
 
 use super::words::word;
 
@@ -64,23 +65,10 @@ fn parse_log_level(text: &str) -> Result<LogLevel, String> {
     level.ok_or_else(|| "write off, error, warn, info, debug or trace".to_owned())
 }
 
-/// Linux takes at most 8192 CPUs (CONFIG_NR_CPUS on x86-64), which bounds what a range can expand to.
-const CPU_LIMIT: u32 = 8192;
-
 fn parse_cpus(text: &str) -> Result<CpuList, String> {
-    let mut cpus = Vec::new();
-    for item in text.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        match (first.parse::<u32>(), last.parse::<u32>()) {
-            (Ok(first), Ok(last)) if first <= last && last < CPU_LIMIT => cpus.extend(first..=last),
-            _ => {
-                return Err(format!(
-                    "`{item}` is not a CPU below {CPU_LIMIT} or a range of them, as in 0,2-3"
-                ));
-            }
-        }
-    }
-    Ok(CpuList(cpus))
+    let wrong =
+        |item| format!("`{item}` is not a CPU below {PROCESSOR_LIMIT} or a range of them, as in 0,2-3");
+    parse_list(text).map(CpuList).map_err(wrong)
 }
 
 #[cfg(test)]

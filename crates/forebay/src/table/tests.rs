@@ -240,7 +240,7 @@ fn workers_tell_what_their_cycles_went_into() {
     assert!(!workers_show(&idle).contains("NaN"), "{}", workers_show(&idle));
 }
 
-/// A channel of a group of two members, the second of which is missing.
+/// A channel of a group. The group has two members, and the second one is missing.
 fn channel(number: u32) -> ChannelShow {
     let is_there = number.is_multiple_of(2);
     ChannelShow {

@@ -14,7 +14,7 @@ impl Datapath {
     /// Makes packets that come in on `ifindex` those of a port. Until then the attached programs let them pass.
     ///
     /// # Errors
-    /// The map is full, which `max_ports` prevents.
+    /// The map is full. It has room for `max_ports` netdevs, and a group takes one for each member.
     pub fn set_port(&self, ifindex: IfIndex, config: PortConfig) -> Result<(), DatapathError> {
         self.ports
             .update(&ifindex.0.to_ne_bytes(), &config.to_bytes(), MapFlags::ANY)

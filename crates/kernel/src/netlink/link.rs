@@ -13,6 +13,7 @@ use netlink_bindings::tc::{self, Tcmsg};
 
 use super::error::NetlinkError;
 use super::socket;
+use crate::machine;
 
 pub use change::{
     create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_promiscuous, set_up,
@@ -45,9 +46,7 @@ impl Device {
 
     /// The PCI function that it is or hangs on, as a virtio device does.
     pub fn function(&self) -> Option<PciAddress> {
-        let path = self.path().canonicalize().ok()?;
-        let mut names = path.components().rev().filter_map(|part| part.as_os_str().to_str());
-        names.find_map(|name| name.parse().ok())
+        machine::function_of(&self.path())
     }
 
     fn path(&self) -> PathBuf {

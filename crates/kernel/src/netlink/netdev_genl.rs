@@ -67,15 +67,9 @@ pub fn xdp_features(ifindex: IfIndex) -> Result<XdpFeatures, NetlinkError> {
     features.ok_or_else(|| NetlinkError::NoSuchNetdev { netdev: ifindex.to_string() })
 }
 
-/// Receive queues that are in use on this netdev (6.8 and later).
+/// Number of receive queues that are in use on this netdev (6.8 and later).
 pub fn rx_queues(ifindex: IfIndex) -> Result<u32, NetlinkError> {
-    let mut request = netdev::Request::new().op_queue_get_dump();
-    drop(request.encode().push_ifindex(ifindex.0));
-    let is_rx = |queue: netdev::IterableQueue<'_>| {
-        queue.get_type().is_ok_and(|kind| kind == netdev::QueueType::Rx as u32).then_some(())
-    };
-    let queues = socket::dump(&request, is_rx).map_err(|error| error.of("list the queues of", ifindex))?;
-    Ok(queues.len() as u32)
+    queue_napis(ifindex).map(|queues| queues.len() as u32)
 }
 
 /// Receive queues that are in use on this netdev, each with its NAPI instance if the driver tells (6.8 and later).

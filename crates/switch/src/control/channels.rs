@@ -2,23 +2,15 @@
 
 use forebay_control::channels::ChannelShow;
 use forebay_control::{ApiError, PortId};
-use forebay_kernel::netlink::link::Device;
 use forebay_kernel::queues;
 
 use super::port::{Attachment, Port};
-use super::tuning::{Member, Netdev, Tuning, tune, tune_nothing};
+use super::tuning::{Member, Netdev, Seen, Tuning, tune, tune_nothing};
 use super::{Change, Control};
 
 /// The netdev of an attachment.
 fn netdev_of(attachment: &Attachment) -> Netdev {
-    Netdev {
-        place: attachment.place,
-        link: attachment.netdev.clone(),
-        // Of a port with one netdev nobody has looked.
-        function: attachment
-            .function
-            .or_else(|| attachment.netdev.parent.as_ref().and_then(Device::function)),
-    }
+    Netdev { position: attachment.position, link: attachment.netdev.clone(), function: attachment.function }
 }
 
 impl Change<'_> {
@@ -27,7 +19,10 @@ impl Change<'_> {
         let port = self.port_mut(id);
         let netdevs: Vec<Netdev> = port.attachments().map(netdev_of).collect();
         let before = std::mem::take(&mut port.tuning);
-        let tuning = self.without_lock(|| tune(before, &netdevs));
+        let tuning = self.without_lock(|| {
+            let netdevs: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
+            tune(before, &netdevs)
+        });
         for (channel, problem) in &tuning.problems {
             tracing::warn!(
                 port = self.ports[&id].spec.port_name(),
@@ -72,19 +67,16 @@ impl Look {
     /// The port's channels as they are now.
     pub(crate) fn channels(self) -> Vec<ChannelShow> {
         let Self { port, workers, netdevs, roster, problems } = self;
-        let tuning = match roster.is_empty() {
-            // A port with one netdev has as many channels as queues, and nobody has set any.
-            true => tune_nothing(&netdevs),
-            false => Tuning { roster, ..Tuning::default() },
-        };
+        let netdevs: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
+        // A port with one netdev has as many channels as queues, and nobody has set any.
+        let tuning =
+            if roster.is_empty() { tune_nothing(&netdevs) } else { Tuning { roster, ..Tuning::default() } };
         let Some(channels) = tuning.channels() else { return Vec::new() };
-        let queues: Vec<_> = netdevs.iter().map(|netdev| (netdev, netdev.queues())).collect();
         let show = |channel: usize| {
             let home = channels.home(channel);
             let member = &tuning.roster[home.member];
-            let found = queues.iter().find(|(netdev, _)| netdev.place == member.place);
-            let queue = found.and_then(|(_, queues)| queues.get(home.queue));
-            let netdev = found.map(|(netdev, _)| *netdev);
+            let netdev = netdevs.iter().find(|netdev| netdev.member.position == member.position);
+            let queue = netdev.and_then(|netdev| netdev.queues.get(home.queue));
             let senders = netdev.and_then(|netdev| queues::senders_of(&netdev.link, home.queue as u32));
             let of_channel = problems.iter().filter(|(of, _)| *of == channel);
             ChannelShow {

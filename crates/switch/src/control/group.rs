@@ -30,9 +30,9 @@ impl Change<'_> {
         let mut fitting = Vec::new();
         let mut missing = None;
         let leader = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.clone());
-        for (place, (member, netdev)) in spec.group.iter().zip(found).enumerate() {
+        for (position, (member, netdev)) in spec.group.iter().zip(found).enumerate() {
             // Whatever it is called by now.
-            if self.ports[&id].attachments().any(|attachment| attachment.place == place) {
+            if self.ports[&id].attachments().any(|attachment| attachment.position == position) {
                 continue;
             }
             let first = leader.as_ref().or(fitting.first()).cloned();
@@ -146,7 +146,7 @@ impl Port {
     /// Another netdev of this port is attached to.
     pub(super) fn hold(&mut self, mut attachment: Attachment) {
         let is_this = |member: &String| is_member(member, &attachment.netdev, attachment.function);
-        attachment.place = self.spec.group.iter().position(is_this).unwrap_or_default();
+        attachment.position = self.spec.group.iter().position(is_this).unwrap_or_default();
         self.followers.extend(self.attachment.take());
         self.followers.push(attachment);
         self.elect();
@@ -219,7 +219,7 @@ fn carries(netdev: &Link) -> bool {
 
 /// What members are in the order of.
 fn rank(attachment: &Attachment) -> (bool, Option<PciAddress>, usize) {
-    (attachment.function.is_none(), attachment.function, attachment.place)
+    (attachment.function.is_none(), attachment.function, attachment.position)
 }
 
 /// The netdev of each member, by its name or its PCI function.

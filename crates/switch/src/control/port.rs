@@ -34,7 +34,7 @@ pub(super) struct Attachment {
     /// The PCI function below, of a group's member.
     pub(super) function: Option<PciAddress>,
     /// Where the group names it.
-    pub(super) place: usize,
+    pub(super) position: usize,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
 }

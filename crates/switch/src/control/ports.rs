@@ -251,7 +251,7 @@ impl Control {
         let ifindex = netdev.ifindex;
         let links = links.inspect_err(|_| self.datapath.clear_port(ifindex))?;
         self.ports.takes_netdev(id, ifindex);
-        let attachment = Attachment { links, reception, ifindex, function, place: 0, netdev };
+        let attachment = Attachment { links, reception, ifindex, function, position: 0, netdev };
         netdevs::take(self.port_mut(id), attachment);
         self.output_is(id, takes_frames.then_some(ifindex));
         self.peer_is(id, peer);

@@ -7,6 +7,7 @@ use forebay_control::channels::mask;
 use forebay_control::group::PciAddress;
 use forebay_kernel::machine::{self, Machine, Place};
 use forebay_kernel::netlink::Link;
+use forebay_kernel::netlink::link::Device;
 use forebay_kernel::queues::{self, Queue, Tuned};
 use forebay_policy::Channels;
 
@@ -18,7 +19,7 @@ const SYS: &str = "/sys";
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     /// Where the group names it.
-    pub(super) place: usize,
+    pub(super) position: usize,
     pub(super) function: Option<PciAddress>,
     pub(super) node: Option<u32>,
     pub(super) queues: usize,
@@ -35,36 +36,42 @@ pub(super) struct Tuning {
     pub(super) problems: Vec<(usize, String)>,
 }
 
-/// A member's netdev.
-#[derive(Clone)]
+/// A member's netdev, as the port holds it.
 pub(super) struct Netdev {
-    pub(super) place: usize,
+    pub(super) position: usize,
     pub(super) link: Link,
+    /// Nobody has looked for that of a port with one netdev.
     pub(super) function: Option<PciAddress>,
 }
 
-impl Netdev {
-    /// It as a member that is there.
-    fn member(&self) -> Member {
-        let found = self.function.map(|function| machine::place_of_function(Path::new(SYS), function));
-        let node = found.and_then(|found| found.ok().flatten()?.node);
-        Member { place: self.place, function: self.function, node, queues: self.queues().len() }
-    }
+/// A member's netdev, and what the kernel says of it.
+pub(super) struct Seen {
+    pub(super) link: Link,
+    pub(super) member: Member,
+    pub(super) queues: Vec<Queue>,
+}
 
-    pub(super) fn queues(&self) -> Vec<Queue> {
-        queues::rx_queues(self.link.ifindex, self.function)
+impl Netdev {
+    /// Asks the kernel, so the lock must be free.
+    pub(super) fn look(self) -> Seen {
+        let Self { position, link, function } = self;
+        let function = function.or_else(|| link.parent.as_ref().and_then(Device::function));
+        let found = function.map(|function| machine::place_of_function(Path::new(SYS), function));
+        let node = found.and_then(|found| found.ok().flatten()?.node);
+        let queues = queues::rx_queues(link.ifindex, function);
+        Seen { link, member: Member { position, function, node, queues: queues.len() }, queues }
     }
 }
 
 /// Sets what the channels of these netdevs should have, and puts back the rest of what `before` has set. Members that are
 /// missing keep their channels' numbers.
-pub(super) fn tune(before: Tuning, netdevs: &[Netdev]) -> Tuning {
+pub(super) fn tune(before: Tuning, netdevs: &[Seen]) -> Tuning {
     let Tuning { mut roster, set: mut earlier, .. } = before;
     for netdev in netdevs {
-        roster.retain(|member| member.place != netdev.place);
-        roster.push(netdev.member());
+        roster.retain(|member| member.position != netdev.member.position);
+        roster.push(netdev.member.clone());
     }
-    roster.sort_by_key(|member| (member.function.is_none(), member.function, member.place));
+    roster.sort_by_key(|member| (member.function.is_none(), member.function, member.position));
     let mut tuning = Tuning { roster, ..Tuning::default() };
     let Some(channels) = tuning.channels().filter(|_| !netdevs.is_empty()) else { return tuning };
     let machine = match Machine::read(Path::new(SYS)) {
@@ -80,7 +87,7 @@ pub(super) fn tune(before: Tuning, netdevs: &[Netdev]) -> Tuning {
         .map(|member| ("", Place { function: member.function, node: member.node }))
         .collect();
     let mut planned = lay_out(&machine, &named, channels);
-    let netdev_of = |member: &Member| netdevs.iter().find(|netdev| netdev.place == member.place);
+    let netdev_of = |member: &Member| netdevs.iter().find(|netdev| netdev.member.position == member.position);
     let is_there = |member: usize| netdev_of(&tuning.roster[member]).is_some();
     // A channel without its member has its processors send by another one.
     for channel in 0..channels.count() {
@@ -99,7 +106,7 @@ pub(super) fn tune(before: Tuning, netdevs: &[Netdev]) -> Tuning {
     for (channel, plan) in planned.iter().enumerate() {
         let home = channels.home(channel);
         let Some(netdev) = netdev_of(&tuning.roster[home.member]) else { continue };
-        let irq = netdev.queues().get(home.queue).and_then(|queue| queue.irq);
+        let irq = netdev.queues.get(home.queue).and_then(|queue| queue.irq);
         if let (Some(irq), Some(processor)) = (irq, plan.processor) {
             try_to(channel, queues::affinity_of(irq), processor.to_string());
         }
@@ -131,6 +138,6 @@ fn set_again(earlier: &mut Vec<Tuned>, path: &Path, value: &str) -> std::io::Res
 }
 
 /// The members as they are, with nothing set.
-pub(super) fn tune_nothing(netdevs: &[Netdev]) -> Tuning {
-    Tuning { roster: netdevs.iter().map(Netdev::member).collect(), ..Tuning::default() }
+pub(super) fn tune_nothing(netdevs: &[Seen]) -> Tuning {
+    Tuning { roster: netdevs.iter().map(|netdev| netdev.member.clone()).collect(), ..Tuning::default() }
 }
