@@ -164,6 +164,7 @@ fn strict() -> Outcome {
         assert!(Ping::new(scene.near[1].v4()).count(1).from(&scene.near[0])?.is_complete());
         plug_in(&scene.labs, member)?;
         scene.wait_for(PortState::Up)?;
+        assert_eq!(scene.group()?.members.len(), 2, "it is up with all of them or not at all");
         dut::wait_until_it_carries(&scene.near[0], &scene.far[0])?;
     }
     scene.ping_all()?;

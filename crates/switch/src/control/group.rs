@@ -24,43 +24,28 @@ impl Change<'_> {
     /// # Errors
     /// What keeps a member away.
     pub(super) fn regroup(&mut self, id: PortId) -> Result<bool, ApiError> {
-        let (spec, mode) = (self.ports[&id].spec.clone(), self.pool.mode());
-        let found = self.without_lock(|| find(&spec));
-        let found = found.map_err(|error| ApiError::new(ErrorCode::KernelRefused, error.to_string()))?;
-        let mut fitting = Vec::new();
-        let mut missing = None;
-        let leader = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.clone());
-        for (position, (member, netdev)) in spec.group.iter().zip(found).enumerate() {
-            // Whatever it is called by now.
-            if self.ports[&id].attachments().any(|attachment| attachment.position == position) {
-                continue;
+        let spec = self.ports[&id].spec.clone();
+        let found = match self.without_lock(|| find(&spec)) {
+            Ok(found) => found,
+            Err(error) => {
+                self.look_later([id]);
+                return Err(ApiError::new(ErrorCode::KernelRefused, error.to_string()));
             }
-            let first = leader.as_ref().or(fitting.first()).cloned();
-            let is_named = |netdev: &Link| fitting.iter().any(|other: &Link| other.ifindex == netdev.ifindex);
-            let fitted = match netdev {
-                None => Err(no_such_member(member)),
-                Some(netdev) if is_named(&netdev) => Err(named_twice(member, &netdev)),
-                Some(netdev) => match self.ports.on(netdev.ifindex) {
-                    Some(other) if other == id => Err(named_twice(member, &netdev)),
-                    Some(other) => Err(self.already_port(other, &netdev.name)),
-                    None => self
-                        .without_lock(|| {
-                            attach::fit(&spec, &netdev, mode)?;
-                            first.map_or(Ok(()), |first| is_alike(&netdev, &first))
-                        })
-                        .map(|()| netdev),
-                },
-            };
-            match fitted {
-                Ok(netdev) => fitting.push(netdev),
-                Err(error) => missing = missing.or(Some(error)),
-            }
-        }
-        let there = self.ports[&id].attachments().count() + fitting.len();
-        let changed = match &missing {
-            Some(_) if spec.members == Membership::Strict => self.disband(id),
-            _ => self.gather(id, fitting, &mut missing),
         };
+        let (fitting, mut missing) = self.fit_members(id, &spec, found);
+        let mut there = self.ports[&id].attachments().count() + fitting.len();
+        let is_strict = spec.members == Membership::Strict;
+        let mut changed = false;
+        if !is_strict || missing.is_none() {
+            let asked = fitting.len();
+            let failed = self.gather(id, fitting);
+            there -= failed.len();
+            changed = failed.len() < asked;
+            missing = missing.or(failed.into_iter().next());
+        }
+        if is_strict && missing.is_some() {
+            changed |= self.disband(id);
+        }
         if changed {
             self.tune(id);
         }
@@ -83,20 +68,48 @@ impl Change<'_> {
         missing.filter(|_| port.attachment.is_none()).map_or(Ok(changed), Err)
     }
 
-    /// Attaches to more members.
-    fn gather(&mut self, id: PortId, netdevs: Vec<Link>, missing: &mut Option<ApiError>) -> bool {
-        let is_strict = self.ports[&id].spec.members == Membership::Strict;
-        let mut changed = false;
-        for netdev in netdevs {
-            match self.attach(id, netdev) {
-                Ok(()) => changed = true,
-                Err(error) => *missing = Some(error),
+    /// The netdevs, of those `found` for the members in order, that are to be attached to; and what keeps a member away.
+    fn fit_members(
+        &mut self,
+        id: PortId,
+        spec: &PortSpec,
+        found: Vec<Option<Link>>,
+    ) -> (Vec<Link>, Option<ApiError>) {
+        let (mode, mut fitting, mut missing) = (self.pool.mode(), Vec::new(), None);
+        let leader = self.ports[&id].attachments().next().map(|attachment| attachment.netdev.clone());
+        for (position, (member, netdev)) in spec.group.iter().zip(found).enumerate() {
+            // Whatever it is called by now.
+            if self.ports[&id].attachments().any(|attachment| attachment.position == position) {
+                continue;
+            }
+            let first = leader.as_ref().or(fitting.first()).cloned();
+            let is_named = |netdev: &Link| fitting.iter().any(|other: &Link| other.ifindex == netdev.ifindex);
+            let fitted = match netdev {
+                None => Err(no_such_member(member)),
+                Some(netdev) if is_named(&netdev) => Err(named_twice(member, &netdev)),
+                Some(netdev) => match self.ports.on(netdev.ifindex) {
+                    Some(other) if other == id => Err(named_twice(member, &netdev)),
+                    Some(other) => Err(self.already_port(other, &netdev.name)),
+                    None => self
+                        .without_lock(|| {
+                            attach::fit(spec, &netdev, mode)?;
+                            first.map_or(Ok(()), |first| is_alike(&netdev, &first))
+                        })
+                        .map(|()| netdev),
+                },
+            };
+            match fitted {
+                Ok(netdev) => fitting.push(netdev),
+                Err(error) => missing = missing.or(Some(error)),
             }
         }
-        if is_strict && missing.is_some() {
-            return self.disband(id);
-        }
-        changed
+        (fitting, missing)
+    }
+
+    /// Attaches to more members at once, so that nobody sees a part of them; why it failed for some.
+    fn gather(&mut self, id: PortId, netdevs: Vec<Link>) -> Vec<ApiError> {
+        let attached = self.attach_many(netdevs.into_iter().map(|netdev| (id, netdev)).collect());
+        attached.into_iter().filter_map(|(.., attached)| attached.err()).collect()
     }
 
     /// Attaches to no member any more.

@@ -87,7 +87,10 @@ impl Change<'_> {
     }
 
     /// As [`Change::attach`], for many; what came of each.
-    fn attach_many(&mut self, netdevs: Vec<(PortId, Link)>) -> Vec<(PortId, Link, Result<(), ApiError>)> {
+    pub(super) fn attach_many(
+        &mut self,
+        netdevs: Vec<(PortId, Link)>,
+    ) -> Vec<(PortId, Link, Result<(), ApiError>)> {
         let (mut attaching, mut done) = (Vec::new(), Vec::new());
         for (id, netdev) in netdevs {
             match self.let_in(id, &netdev) {
