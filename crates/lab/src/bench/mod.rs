@@ -174,7 +174,7 @@ const NOTES: &str = "\
 Median (least–most) over the rounds; ratios are the contender's number / the peer's, within a round. Forebay repeats
 its decisions in the kernel, except where it says slow path. The bare redirects join two ports and decide nothing.
 Hosts keep their default offloads, except with OVS, through which TCP passes only after `ethtool -K eth0 tx off`, and
-with the bare XDP redirect, which needs `gro on`.
+with the bare XDP redirect, which needs `gro on`. Sender and receiver of TCP streams have a processor each.
 Cycles: run time of the sender, the daemon and ksoftirqd, less that of sending the same frames into a drop at the
 switch's port, times the processor's nominal rate; for OVS, whose thread spins, its own count of processing cycles.
 Cycles a packet that a rule drops: of the packet thread, as the switch itself counts them.";

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_testbed::host::Host;
 use forebay_testbed::measure::{connections, datagrams, latency};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::web::WebServer;
@@ -9,7 +10,7 @@ use forebay_testbed::programs::wrk::WrkLoad;
 use forebay_testbed::{LabError, Result};
 
 use super::pair::Pair;
-use super::{Contender, SENDER_CPU, Value, asked, rates};
+use super::{Contender, SENDER_CPU, Value, WORKER_CPU, asked, rates};
 
 /// Of the page that is fetched: one segment with its headers.
 const PAGE_BYTES: usize = 1000;
@@ -28,8 +29,13 @@ fn streams(contender: Contender, count: u32, metric: &'static str, duration: Dur
     let pair = Pair::new(contender)?;
     let (client, server) = pair.ends();
     let _server = IperfServer::start(&pair.lab, server)?;
-    let report = Iperf::seconds(whole_seconds(duration)).streams(count).run(client, server)?;
-    Ok(vec![Value::new(metric, report.received_bits_per_second / 1e9)])
+    Ok(vec![streamed(metric, count, duration, [client, server])?])
+}
+
+/// Of so many streams from one host to the other, where a server waits.
+fn streamed(metric: &'static str, count: u32, duration: Duration, [from, to]: [&Host; 2]) -> Result<Value> {
+    let iperf = Iperf::seconds(whole_seconds(duration)).streams(count).on_processors(SENDER_CPU, WORKER_CPU);
+    Ok(Value::new(metric, iperf.run(from, to)?.received_bits_per_second / 1e9))
 }
 
 /// From the uplink to the container, and back.
@@ -41,8 +47,7 @@ pub(super) fn uplink(contender: Contender, duration: Duration) -> Result<Vec<Val
         let [one, eight, small, p50, p99] = names;
         let server = IperfServer::start(&pair.lab, to)?;
         for (metric, count) in [(one, 1), (eight, 8)] {
-            let report = Iperf::seconds(whole_seconds(duration)).streams(count).run(from, to)?;
-            values.push(Value::new(metric, report.received_bits_per_second / 1e9));
+            values.push(streamed(metric, count, duration, [from, to])?);
         }
         drop(server);
         let received = datagrams::measure(from, to, SENDER_CPU, duration)?;
