@@ -69,6 +69,26 @@ struct port_config {
 
 /* Frames may come in with their L4 checksum unfinished. */
 #define PORT_LEAVES_CHECKSUMS 1
+/* A tcx port's packets go to a worker by their addresses; the worker where they leave comes first. */
+#define PORT_STEERS 2
+#define PORT_STEERS_TO_OUTPUTS 4
+
+/*
+ * By a hash of the destination: the collector's queue of the worker where its
+ * packets leave, plus 1, or 0. Above it is when that was written, for workers.
+ */
+#define STEERED_STATIONS 4096
+#define STEERED_QUEUE 0xffff
+
+/* Hashes of both addresses that queues are chosen by. */
+#define RSS_SLOTS 128
+/* Ports that may have such a table at once. */
+#define STEERING_PORTS 64
+
+struct rss_key {
+	__u16 port_id;
+	__u16 slot;
+};
 
 /* The same, where a look at one place finds it; ifindex 0: nobody's place. */
 struct near_port {

@@ -86,6 +86,24 @@ struct {
 	__uint(max_entries, 1);
 } hinted SEC(".maps");
 
+/* Mapped into the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+	__uint(max_entries, STEERED_STATIONS);
+} steered_stations SEC(".maps");
+
+/* The collector's queue for a hash of addresses, of ports that steer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct rss_key);
+	__type(value, __u32);
+	__uint(max_entries, STEERING_PORTS * RSS_SLOTS);
+} rss SEC(".maps");
+
 /* Flow number, and as many again for each further stripe -> what it carried. No variable: without CAP_PERFMON the
  * verifier would not have it written. */
 struct {

@@ -13,6 +13,7 @@
 #include "flow_tcx.h"
 #include "gso.h"
 #include "probe.h"
+#include "steer.h"
 #include "tag.h"
 
 #include <linux/if_ether.h>
@@ -57,7 +58,7 @@ static __noinline int to_collector(struct __sk_buff *skb)
 	struct port_counters *counted;
 	struct collector_ends *collector;
 	struct port_config *port;
-	__u32 packets, account, bank;
+	__u32 packets, account, bank, queue;
 	cut_t cut;
 
 	port = bpf_map_lookup_elem(&ports, &ifindex);
@@ -76,7 +77,8 @@ static __noinline int to_collector(struct __sk_buff *skb)
 		add(&counted->refused_packets, packets);
 		return TC_ACT_SHOT;
 	}
-	if (!counted || !collector || !find_account(port, port->queue, &account))
+	queue = steered_queue(skb, port);
+	if (!counted || !collector || queue >= settings.queues || !find_account(port, queue, &account))
 		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	add(&counted->slow_path_packets, packets);
 	if (packets > MOST_PARTS) {
@@ -89,7 +91,7 @@ static __noinline int to_collector(struct __sk_buff *skb)
 		add(&counted->refused_packets, packets);
 		return TC_ACT_SHOT;
 	}
-	skb->queue_mapping = port->queue + 1;
+	skb->queue_mapping = queue + 1;
 	return bpf_redirect(collector->transmit_ifindex, 0);
 }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use forebay_control::channels::ChannelShow;
 use forebay_control::port::PortState;
+use forebay_control::rss::RssShow;
 use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::netns::{self, Netns};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::{Host, Lab, PortKind, Result, guest, wait};
 
 use crate::Outcome;
@@ -36,12 +38,25 @@ const OF_FOUR: [Channel; 8] = [
 ];
 
 fn scene(members: &[&str], membership: &str) -> Result<Scene> {
+    let kinds = [PortKind::VethTcx, PortKind::VethXdp];
+    scene_of(kinds, members, membership, ForebayOptions::default().offloaded())
+}
+
+fn scene_of<const N: usize>(
+    kinds: [PortKind; N],
+    members: &[&str],
+    membership: &str,
+    options: ForebayOptions,
+) -> Result<Scene<N>> {
     let mut lab = Lab::new("guest")?;
-    let containers = [lab.host("c1", PortKind::VethTcx)?, lab.host("c2", PortKind::VethXdp)?];
+    let mut containers = Vec::new();
+    for (number, kind) in kinds.into_iter().enumerate() {
+        containers.push(lab.host(&format!("c{}", number + 1), kind)?);
+    }
     let ends = guest::ends(0)?;
     let far = lab.host_beyond("nic", [&ends[0], &ends[1]])?;
     arrange(&lab, &far, members)?;
-    let mut switch = Forebay::start(&lab, ForebayOptions::default().offloaded())?;
+    let mut switch = Forebay::start(&lab, options)?;
     for host in &containers {
         switch.add_ports(&[dut::port_of(host)])?;
     }
@@ -49,6 +64,7 @@ fn scene(members: &[&str], membership: &str) -> Result<Scene> {
     let group = members.iter().rev().copied().collect::<Vec<_>>().join(",");
     switch.client().ok(&["port", "add", "nic", "--group", &group, "--members", membership])?;
     switch.client().wait_port_state("nic", PortState::Up)?;
+    let Ok(containers) = containers.try_into() else { unreachable!("one of each kind") };
     let scene = Scene { switch, containers, far, lab };
     for container in &scene.containers {
         dut::wait_until_it_carries(&scene.far, container)?;
@@ -135,6 +151,59 @@ pub fn talk_over_two() -> Outcome {
 
 pub fn talk_over_four() -> Outcome {
     talk(&FOUR, &OF_FOUR)
+}
+
+/// Eight streams of small datagrams, two seconds long: the bond beyond spreads them over its members.
+fn send(lab: &Lab, from: &Host, to: &Host) -> Result<()> {
+    let _server = IperfServer::start(lab, to)?;
+    Iperf::seconds(2).streams(8).udp(300_000, 200).run(from, to).map(drop)
+}
+
+/// What passes through workers has the worker, and leaves by the member, of its container's node.
+pub fn on_one_node() -> Outcome {
+    let options = ForebayOptions::with_config("[switch]\nworkers = 4\ncpus = [0, 1, 2, 3]\n");
+    let scene = scene_of([PortKind::VethTcx; 4], &MEMBERS, "strict", options)?;
+    let client = scene.switch.client();
+    let shown: Vec<RssShow> = client.json(&["rss", "show", "nic"])?;
+    // Channels 0 and 2 are the first member's, on node 0; processors 0 and 1 are there.
+    let workers: Vec<_> = shown[0].channels.iter().map(|channel| channel.worker).collect();
+    assert_eq!(workers, [0, 2, 1, 3], "{shown:?}");
+    let send_in = |steering: &str| -> Result<f64> {
+        client.ok(&["rss", "set", "nic", "--steering", steering])?;
+        let before: Vec<RssShow> = client.json(&["rss", "show", "nic"])?;
+        for container in &scene.containers {
+            send(&scene.lab, &scene.far, container)?;
+        }
+        let after: Vec<RssShow> = client.json(&["rss", "show", "nic"])?;
+        let all = after[0].steered_packets - before[0].steered_packets;
+        assert!(all > 1000, "{before:?} {after:?}");
+        Ok(1.0 - (after[0].across_packets - before[0].across_packets) as f64 / all as f64)
+    };
+    let [by_hash, to_outputs] = [send_in("hash")?, send_in("output")?];
+    println!(
+        "to the worker of the output's node: {:.1} % by hash, {:.1} % by output",
+        by_hash * 100.0,
+        to_outputs * 100.0
+    );
+    assert!(to_outputs >= 0.95, "{to_outputs}");
+    for offload in ["off", "on"] {
+        client.ok(&["eswitch", "set", "offload", offload])?;
+        let mut near = 0;
+        let mut all = 0;
+        for (number, container) in scene.containers.iter().enumerate() {
+            let node = usize::from(number >= 2);
+            let sent = |member: usize| scene.lab.switch().sent_packets(MEMBERS[member]);
+            let before = [sent(0)?, sent(1)?];
+            send(&scene.lab, container, &scene.far)?;
+            let after = [sent(0)?, sent(1)?];
+            near += after[node] - before[node];
+            all += after[0] + after[1] - before[0] - before[1];
+        }
+        let share = near as f64 / all as f64;
+        println!("by the member on the container's node, offload {offload}: {:.1} %", share * 100.0);
+        assert!(share >= 0.95, "{share}");
+    }
+    Ok(())
 }
 
 /// Interrupts and XPS are as they were before, once the port is gone.

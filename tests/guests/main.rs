@@ -70,9 +70,10 @@ const BONDS: [Scenario; 2] = [
 ];
 
 /// With two NUMA nodes, a NIC on each, and a cable for each to the host.
-const GROUPS: [Scenario; 4] = [
+const GROUPS: [Scenario; 5] = [
     ("a_port_of_nics_on_two_nodes_has_its_channels_on_their_nodes", groups::talk_over_two),
     ("a_port_of_nics_on_two_nodes_puts_back_what_it_set", groups::put_back),
+    ("packets_of_nics_on_two_nodes_stay_on_the_node_of_their_container", groups::on_one_node),
     ("a_strict_port_of_nics_waits_while_one_is_unplugged", groups::unplug_strict),
     ("a_port_of_any_nics_goes_on_while_one_is_unplugged", groups::unplug_any),
 ];

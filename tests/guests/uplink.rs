@@ -21,10 +21,10 @@ const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 const PING_HEADERS: u32 = 28;
 
 /// A switch with a container, another one, and a host beyond the NIC `nic`.
-pub struct Scene {
+pub struct Scene<const CONTAINERS: usize = 2> {
     // In this order: the switch and hosts before the lab they are in.
     pub switch: Forebay,
-    pub containers: [Host; 2],
+    pub containers: [Host; CONTAINERS],
     pub far: Host,
     pub lab: Lab,
 }

@@ -8,6 +8,7 @@ mod stations;
 use std::time::Duration;
 
 use forebay_control::hints::{HintsShow, HintsState};
+use forebay_control::port::PortState;
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
 use forebay_testbed::programs::hints::PROGRAMS;
@@ -197,13 +198,21 @@ fn settings(subject: Subject) -> Outcome {
     client.ok(&["pool", "set", "h2", "--static", "65536"])?;
     client.ok(&["rxq", "set", "h2", "--depth", "256", "--refill", "adaptive", "--low", "64"])?;
     client.ok(&["hints", "set", "h1", "on"])?;
+    for member in ["a", "b"] {
+        let (near, far) = (format!("{member}0"), format!("{member}1"));
+        scene.bed.lab.switch().ip(&["link", "add", &near, "up", "type", "veth", "peer", "name", &far])?;
+        scene.bed.lab.switch().ip(&["link", "set", &far, "up"])?;
+    }
+    client.ok(&["port", "add", "both", "--group", "a0,b0"])?;
+    client.ok(&["rss", "set", "both", "--steering", "hash", "--weights", "3,1"])?;
     let shown = || -> Result<Vec<Value>, Box<dyn std::error::Error>> {
         let parts = [
             (["pool", "show", "--json"], ["name", "threshold", "reserve"]),
             (["rxq", "show", "--json"], ["depth", "refill", "low"]),
             (["hints", "show", "--json"], ["name", "state", "program"]),
         ];
-        let mut shown = Vec::new();
+        client.wait_port_state("both", PortState::Up)?;
+        let mut shown: Vec<Value> = client.json(&["rss", "show"])?;
         for (command, fields) in parts {
             let part: Value = serde_json::from_str(&client.ok(&command)?.stdout)?;
             let ports = part["ports"].as_array().ok_or("there are ports")?;

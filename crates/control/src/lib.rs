@@ -30,6 +30,7 @@ pub mod page_pool;
 pub mod pool;
 pub mod port;
 pub mod processors;
+pub mod rss;
 pub mod rule;
 pub mod rxq;
 pub mod saved;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::hints::HintsSet;
 use crate::pool::PoolPortSet;
 use crate::port::PortSpec;
+use crate::rss::RssSet;
 use crate::rule::RuleAdd;
 use crate::rxq::RxqSet;
 use crate::{IfIndex, PortCounters, PortId};
@@ -46,6 +47,9 @@ pub struct Asked {
     /// `rxq set`.
     #[serde(default)]
     pub rxq: RxqSet,
+    /// `rss set`.
+    #[serde(default)]
+    pub rss: RssSet,
     /// `hints set`.
     #[serde(default)]
     pub hints: HintsSet,

@@ -12,6 +12,7 @@ use crate::occupancy::{ClearmaxReply, PoolOccupancy};
 use crate::page_pool::PagePool;
 use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use crate::port::{PortAdd, PortAddReply, PortDelReply, PortSet, PortShow};
+use crate::rss::{RssSet, RssShow};
 use crate::rule::{RuleAdd, RuleShow};
 use crate::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use crate::stats::{LatencyShow, StatsShow, WorkersShow};
@@ -149,6 +150,18 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// A value they can't have.
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError>;
+
+    /// How the packets of groups are spread over workers: of one, or of all.
+    ///
+    /// # Errors
+    /// There is no such group.
+    fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError>;
+
+    /// Changes how a group's packets are spread over workers.
+    ///
+    /// # Errors
+    /// [`ApiError`] naming what cannot be; nothing has changed then.
+    fn rss_set(&self, name: &str, change: &RssSet) -> Result<RssShow, ApiError>;
 
     /// Hints of all ports, or of one.
     ///

@@ -17,6 +17,7 @@ mod occupancy;
 pub mod openapi;
 mod pool;
 mod ports;
+mod rss;
 mod rules;
 mod rxq;
 mod scrapes;
@@ -185,6 +186,8 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(occupancy::clearmax))
         .routes(routes!(occupancy::page_pools))
         .routes(routes!(channels::list))
+        .routes(routes!(rss::show))
+        .routes(routes!(rss::set))
         .routes(routes!(rxq::show))
         .routes(routes!(rxq::set))
         .routes(routes!(rxq::set_collector))

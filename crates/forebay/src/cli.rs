@@ -9,6 +9,7 @@ mod hints;
 mod observe;
 mod pool;
 mod port;
+mod rss;
 mod run;
 mod rxq;
 mod stats;
@@ -29,6 +30,7 @@ pub use hints::{HintsCommand, HintsSetArgs, HintsShowArgs};
 pub use observe::{EstimateArgs, OccupancyCommand};
 pub use pool::{PoolCommand, PoolSetArgs};
 pub use port::{PortAddArgs, PortCommand, PortSetArgs};
+pub use rss::{RssCommand, RssSetArgs, RssShowArgs};
 pub use run::{CpuList, RunArgs};
 pub use rxq::{RxqCommand, RxqSetArgs};
 pub use stats::StatsArgs;
@@ -103,6 +105,9 @@ pub enum Command {
     /// Show and change receive queues: how deep they are, where they lie, how they are refilled
     #[command(subcommand)]
     Rxq(RxqCommand),
+    /// Show and change receive-side scaling: which workers take the packets of a port with several members
+    #[command(subcommand)]
+    Rss(RssCommand),
     /// Show and change hints: facts about a packet that its device or an XDP program hands over with it
     #[command(subcommand)]
     Hints(HintsCommand),

@@ -9,6 +9,7 @@ mod hints;
 mod observe;
 mod pool;
 mod port;
+mod rss;
 mod rxq;
 mod show;
 
@@ -64,6 +65,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Eswitch(command) => show::eswitch(&client, &command),
         Command::Capture(args) => capture::run(&client, &args),
         Command::Hints(command) => hints::run(&client, &command),
+        Command::Rss(command) => rss::run(&client, command),
         Command::Rxq(command) => rxq::run(&client, &command),
         Command::Channels(command) => channels::run(&client, &command),
         Command::Doctor(json) => show::doctor(json),

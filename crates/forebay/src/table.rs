@@ -4,6 +4,7 @@ mod channels;
 mod flows;
 mod hints;
 mod observe;
+mod rss;
 mod workers;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
@@ -21,6 +22,7 @@ pub(crate) use channels::{channel_plan, channels, channels_dot};
 pub(crate) use flows::flows;
 pub(crate) use hints::{hints, latency};
 pub(crate) use observe::{estimate, occupancy, page_pools};
+pub(crate) use rss::rss;
 pub(crate) use workers::workers_show;
 
 /// A table under construction; `>` before a heading puts its column to the right.

@@ -20,6 +20,7 @@ use forebay_control::port::{
     AttachKind, PortAdd, PortAddRefused, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow,
     PortSpec, PortState,
 };
+use forebay_control::rss::{RssChannel, RssSet, RssShow};
 use forebay_control::rule::{RuleAdd, RuleShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow, check_depth};
 use forebay_control::stats::{
@@ -309,6 +310,27 @@ impl SwitchControl for MemorySwitch {
         select.validate()?;
         self.port_show(name)?;
         Ok(Box::new(OnePacket(Some(Captured { len_bytes: 60, bytes: vec![1; 60], ..Captured::default() }))))
+    }
+
+    fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {
+        port.map(|name| self.port_show(name)).transpose()?;
+        let ports = self.port_list();
+        let shown =
+            ports.iter().filter(|shown| port.map_or(!shown.members.is_empty(), |name| name == shown.name));
+        let channels = vec![RssChannel { slots: 128, ..RssChannel::default() }];
+        Ok(shown
+            .map(|shown| RssShow {
+                name: shown.name.clone(),
+                channels: channels.clone(),
+                ..RssShow::default()
+            })
+            .collect())
+    }
+
+    fn rss_set(&self, name: &str, change: &RssSet) -> Result<RssShow, ApiError> {
+        change.check(1)?;
+        let shown = self.rss(Some(name))?.pop().unwrap_or_default();
+        Ok(RssShow { steering: change.steering.unwrap_or_default(), ..shown })
     }
 
     fn hints(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {

@@ -5,6 +5,7 @@ mod collector;
 mod holder;
 mod ports;
 mod rings;
+mod steering;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,6 +51,8 @@ pub struct Datapath {
     loop_maps: [MapHandle; 2],
     flows: [MapHandle; 2],
     classes: [MapHandle; 2],
+    steered_stations: MapHandle,
+    rss: MapHandle,
     departures: MapHandle,
     departure: OwnedFd,
     tcx_port: OwnedFd,
@@ -117,6 +120,8 @@ impl Datapath {
             loop_maps: [object::map(&object, "loop_watch")?, object::map(&object, "loop_probes")?],
             classes: [object::map(&object, "number_classes")?, object::map(&object, "prefix_classes")?],
             flows: [object::map(&object, "flows")?, object::map(&object, "flow_counts")?],
+            steered_stations: object::map(&object, "steered_stations")?,
+            rss: object::map(&object, "rss")?,
             departures: object::map(&object, "departures")?,
             departure: object::program(&object, "departure")?,
             tcx_port: object::program(&object, "tcx_port")?,

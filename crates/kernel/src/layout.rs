@@ -1,6 +1,7 @@
 //! bpf/forebay.h as Rust sees it. A test compares the two through the BTF of the compiled object.
 
 use forebay_control::IfIndex;
+use forebay_control::rss::RssSteering;
 
 /// Set before loading.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +110,10 @@ impl CollectorEnds {
     }
 }
 
+/// `PORT_STEERS` and `PORT_STEERS_TO_OUTPUTS`.
+const STEERS: u16 = 2;
+const STEERS_TO_OUTPUTS: u16 = 4;
+
 /// How the kernel programs treat what comes in on a netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
@@ -120,6 +125,8 @@ pub struct PortConfig {
     pub bank: Bank,
     /// Frames may come in with their L4 checksum unfinished.
     pub leaves_checksums: bool,
+    /// What else a tcx port's packets go to a queue by.
+    pub steering: Option<RssSteering>,
 }
 
 impl PortConfig {
@@ -135,7 +142,12 @@ impl PortConfig {
         bytes[..2].copy_from_slice(&self.port_id.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.queue.to_ne_bytes());
         bytes[4..6].copy_from_slice(&(self.bank.number() as u16).to_ne_bytes());
-        bytes[6..].copy_from_slice(&u16::from(self.leaves_checksums).to_ne_bytes());
+        let steers = match self.steering {
+            None => 0,
+            Some(RssSteering::Hash) => STEERS,
+            Some(RssSteering::Output) => STEERS | STEERS_TO_OUTPUTS,
+        };
+        bytes[6..].copy_from_slice(&(u16::from(self.leaves_checksums) | steers).to_ne_bytes());
         bytes
     }
 }

@@ -34,6 +34,7 @@ mod probes;
 mod promiscuous;
 pub mod queues;
 mod stations;
+mod steering;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
 mod unicast_filter;
@@ -62,4 +63,5 @@ pub use pins::Pins;
 pub use probes::{LoopProbes, PROBE_BYTES, PROBE_ETHERTYPE, PROBE_GROUP, SeenProbe};
 pub use promiscuous::Promiscuous;
 pub use stations::{LeftStations, LeftStationsError, StationBucket, StationMemory};
+pub use steering::SteeredStations;
 pub use unicast_filter::UnicastFilter;

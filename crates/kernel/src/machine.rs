@@ -98,6 +98,11 @@ impl Machine {
         Ok(Self { nodes, possible })
     }
 
+    /// The number of a processor's node.
+    pub fn node_of(&self, processor: usize) -> Option<u32> {
+        self.nodes.iter().find(|node| node.processors.contains(&processor)).and_then(|node| node.id)
+    }
+
     /// Which of [`Machine::nodes`] has this number. `None`, too, for a number that none has.
     pub fn index_of(&self, node: Option<u32>) -> Option<usize> {
         self.nodes.iter().position(|candidate| node.is_some() && candidate.id == node)

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, takeover, thousand,
-    threshold, waits,
+    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, steering, takeover,
+    thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -53,6 +53,8 @@ enum Command {
     Changes(changes::Options),
     /// Measure a hundred thousand flows: memory, rate, installing, expiry, first packets, and a flood of 5-tuples
     Flows(flows::Options),
+    /// Measure what it is worth that an uplink's packets go to the worker that serves the port where they leave
+    Steering(steering::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),
     /// Compare how channels cover a machine's processors with the rule that the kernel has for such NICs
@@ -81,6 +83,7 @@ impl Cli {
             Command::Misdelivery(options) => experiment(|| misdelivery::run(&options)),
             Command::Changes(options) => experiment(|| changes::run(&options)),
             Command::Flows(options) => experiment(|| flows::run(&options)),
+            Command::Steering(options) => experiment(|| steering::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Clean => clean_up(),
         }

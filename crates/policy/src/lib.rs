@@ -3,7 +3,8 @@
 //! What the switch decides by rule rather than by mechanism lives here: how much flooding a port may cause, how
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
 //! for the kernel, how much of the flow table it may have, when what failed is tried again, how often what changes is
-//! looked at, and how a port's channels lie on its members and the machine's processors.
+//! looked at, how a port's channels lie on its members and the machine's
+//! processors, and which worker takes a channel's packets.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call and logs nothing, and on the packet path it allocates
 //! nothing. Time is an argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -25,6 +26,7 @@ mod nanos;
 mod pace;
 mod placement;
 mod refill;
+mod rss;
 mod run_list;
 mod share;
 mod spread;
@@ -48,6 +50,7 @@ pub use nanos::Nanos;
 pub use pace::{Pace, Served};
 pub use placement::Placement;
 pub use refill::{Poll, Refill, RefillRule};
+pub use rss::{part_slots, workers_of_channels};
 pub use run_list::RunList;
 pub use share::{Part, SharedRate};
 pub use spread::{Node, Processors, spread};

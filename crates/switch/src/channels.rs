@@ -42,9 +42,6 @@ pub(crate) fn lay_out(machine: &Machine, members: &[(&str, Place)], channels: Ch
     let nodes: Vec<Node> = machine.nodes.iter().map(node).collect();
     let homes: Vec<_> = members.iter().map(|(_, place)| machine.index_of(place.node)).collect();
     let served = spread(&nodes, &homes, channels);
-    let node_of = |processor: usize| {
-        machine.nodes.iter().find(|node| node.processors.contains(&processor)).and_then(|node| node.id)
-    };
     let describe = |(channel, served): (usize, forebay_policy::Processors)| {
         let home = channels.home(channel);
         let (name, place) = &members[home.member];
@@ -57,7 +54,7 @@ pub(crate) fn lay_out(machine: &Machine, members: &[(&str, Place)], channels: Ch
             node: place.node,
             queue: home.queue as u32,
             processor: served.interrupt.map(|processor| processor as u32),
-            processor_node: served.interrupt.and_then(node_of),
+            processor_node: served.interrupt.and_then(|processor| machine.node_of(processor)),
             xps_cpus: mask(&senders, machine.possible),
             senders,
         }

@@ -48,6 +48,11 @@ pub(crate) struct PortCell {
     pub(crate) moved: Counter,
     /// Packets whose station would have moved here, had the port not reached its limit of moves.
     pub(crate) move_limited: Counter,
+    /// Of a port whose packets are steered, packets to one port that a worker serves, and those that another worker had.
+    pub(crate) steered: Counter,
+    pub(crate) away: Counter,
+    /// Of these, those where that worker is on another NUMA node.
+    pub(crate) across: Counter,
     /// Packets whose checksum was unfinished and was completed.
     pub(crate) completed_checksums: Counter,
     pub(crate) drops: [Counter; DropReason::COUNT],
@@ -178,6 +183,13 @@ impl PortCells {
     pub(crate) fn moves(&self) -> u64 {
         let moves = |cell: &PortCell| cell.moved.get().wrapping_add(cell.move_limited.get());
         self.0.iter().map(moves).fold(0, u64::wrapping_add)
+    }
+
+    /// Packets to one port that a worker serves, those of them that another worker had, and those that one on another node
+    /// had.
+    pub(crate) fn steered(&self) -> [u64; 3] {
+        let sum = |of: fn(&PortCell) -> &Counter| self.0.iter().map(|cell| of(cell).get()).sum();
+        [sum(|cell| &cell.steered), sum(|cell| &cell.away), sum(|cell| &cell.across)]
     }
 
     /// Copies made for this port as an output.

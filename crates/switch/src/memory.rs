@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use forebay_control::{PortCounters, PortId};
-use forebay_kernel::{FlowTable, Generations, StationMemory};
+use forebay_kernel::{FlowTable, Generations, StationMemory, SteeredStations};
 use forebay_policy::{Nanos, Refill, RefillRule};
 use forebay_pool::{FrameSize, Pool};
 use forebay_xsk::HeapQueue;
@@ -130,9 +130,11 @@ impl MemorySwitch {
             layouts: Arc::default(),
             fdb: Fdb::new(stations, limits, seed).telling(Arc::clone(&generations)),
             generations: Arc::clone(&generations),
+            steered: SteeredStations::detached()?,
             flood: Rate::new(0, 0),
             moves: Rate::new(0, 0),
             workers: (0..options.workers).map(|_| WorkerCell::default()).collect(),
+            worker_nodes: vec![None; options.workers].into_boxed_slice(),
             attention: Attention::new()?,
             turns: Default::default(),
             max_ports: options.max_ports.into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use forebay_kernel::Generations;
+use forebay_kernel::{Generations, SteeredStations};
 
 use crate::attention::Attention;
 use crate::counters::WorkerCell;
@@ -21,11 +21,15 @@ pub(crate) struct Shared {
     pub(crate) fdb: Fdb,
     /// What kernel flows rely upon.
     pub(crate) generations: Arc<Generations>,
+    /// Where packets for stations leave.
+    pub(crate) steered: SteeredStations,
     /// Copies that the flooded packets of one port make.
     pub(crate) flood: Rate,
     /// Stations that move to one port.
     pub(crate) moves: Rate,
     pub(crate) workers: Box<[WorkerCell]>,
+    /// The NUMA node of each worker, if it is pinned to a processor.
+    pub(crate) worker_nodes: Box<[Option<u32>]>,
     pub(crate) turns: Turns,
     /// The housekeeper's.
     pub(crate) attention: Attention,

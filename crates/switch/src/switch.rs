@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -20,10 +20,12 @@ use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
 use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
 use forebay_control::port::{PortAdd, PortAddReply, PortDelRefused, PortDelReply, PortSet, PortShow};
+use forebay_control::rss::{RssSet, RssShow};
 use forebay_control::rule::{RuleAdd, RuleShow};
 use forebay_control::rxq::{RxqCollector, RxqCollectorSet, RxqPort, RxqSet, RxqShow};
 use forebay_control::stats::{LatencyShow, StatsShow, WorkersShow};
 use forebay_control::{ApiError, SwitchControl, ThreadTurns};
+use forebay_kernel::machine::Machine;
 use forebay_kernel::netlink::PrivateNetns;
 use forebay_kernel::{Datapath, DatapathOptions, LeftStations, Pins, ShortGracePeriods, StationMemory};
 use forebay_policy::Nanos;
@@ -224,16 +226,30 @@ fn shared(
         layouts: Arc::default(),
         fdb: Fdb::new(memory, limits, seed()).telling(Arc::clone(datapath.generations())),
         generations: Arc::clone(datapath.generations()),
+        steered: datapath.steered_stations()?,
         flood: Rate::new(config.flood.copies_per_second, config.flood.burst_copies),
         moves: Rate::new(config.fdb.moves_per_second, config.fdb.burst_moves),
         attention: Attention::new()?,
         turns: Turns::default(),
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
+        worker_nodes: worker_nodes(config, workers as usize),
         max_ports: config.switch.max_ports as usize,
         join_segments: config.switch.join_segments,
         linger_ns: u64::from(config.switch.linger_us) * 1000,
         started: Instant::now(),
     })
+}
+
+/// Without a node where sysfs cannot be read: then no worker is nearer than another.
+fn worker_nodes(config: &Config, workers: usize) -> Box<[Option<u32>]> {
+    let machine = Machine::read(Path::new("/sys")).inspect_err(|error| {
+        tracing::warn!(%error, "the workers' NUMA nodes are not known");
+    });
+    let node = |worker| {
+        let cpu: u32 = *config.switch.cpus.get(worker)?;
+        machine.as_ref().ok()?.node_of(cpu as usize)
+    };
+    (0..workers).map(node).collect()
 }
 
 /// The machine's clock, which all processes share and which begins anew only when nothing is pinned any more.
@@ -412,6 +428,14 @@ impl SwitchControl for Switch {
 
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError> {
         self.control.begin().rxq_set_collector(change)
+    }
+
+    fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {
+        self.control().rss_show(port)
+    }
+
+    fn rss_set(&self, name: &str, change: &RssSet) -> Result<RssShow, ApiError> {
+        self.change_and_save(|control| control.rss_set(name, change))
     }
 
     fn hints(&self, port: Option<&str>) -> Result<HintsShow, ApiError> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_control::rss::RssSteering;
 use forebay_control::vlan::VlanMode;
 use forebay_control::{IfIndex, PortId};
 use forebay_kernel::Generations;
@@ -13,6 +14,40 @@ use crate::vlan::PortVlans;
 
 /// 2^64 divided by the golden ratio: it tells close numbers apart.
 const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Netdevs that packets of a port with several members leave by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ways {
+    all: Arc<[IfIndex]>,
+    /// By worker, those on its NUMA node, or all where none is there. Empty: all are equally near.
+    near: Arc<[Arc<[IfIndex]>]>,
+}
+
+impl Ways {
+    /// Netdevs with their nodes, for workers on these nodes.
+    pub(crate) fn new(netdevs: &[(IfIndex, Option<u32>)], workers: &[Option<u32>]) -> Self {
+        let all: Arc<[IfIndex]> = netdevs.iter().map(|(ifindex, _)| *ifindex).collect();
+        let on = |node: &Option<u32>| -> Arc<[IfIndex]> {
+            let is_there = |(_, at): &&(IfIndex, Option<u32>)| node.is_some() && at == node;
+            let there: Arc<[IfIndex]> =
+                netdevs.iter().filter(is_there).map(|(ifindex, _)| *ifindex).collect();
+            if there.is_empty() { Arc::clone(&all) } else { there }
+        };
+        let near: Arc<[_]> = workers.iter().map(on).collect();
+        let is_alike = near.iter().all(|ways| *ways == all);
+        Self { all, near: if is_alike { Arc::default() } else { near } }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// For packets of ports that this worker serves.
+    #[inline]
+    fn from(&self, worker: Option<usize>) -> &[IfIndex] {
+        worker.and_then(|worker| self.near.get(worker)).unwrap_or(&self.all)
+    }
+}
 
 /// One port in a snapshot.
 #[derive(Clone, Debug)]
@@ -39,7 +74,11 @@ pub(crate) struct PortEntry {
     /// XDP programs may send frames to it.
     pub(crate) takes_frames: bool,
     /// Of a port with several members, the netdevs that its packets leave by.
-    pub(crate) ways: Arc<[IfIndex]>,
+    pub(crate) ways: Ways,
+    /// The worker that serves it, if one does for all of its packets.
+    pub(crate) home: Option<usize>,
+    /// Its packets go to workers by this, if they may go to several.
+    pub(crate) steering: Option<RssSteering>,
     /// The station at the other end of its veth, where packets for it can be put at once.
     pub(crate) peer: Option<u64>,
     /// Its XDP program tells what a flow says user space is to be told ([`forebay_kernel::FlowAction::Tell`]).
@@ -67,7 +106,9 @@ impl PortEntry {
             latency: None,
             is_xdp: false,
             takes_frames: false,
-            ways: Arc::default(),
+            ways: Ways::default(),
+            home: None,
+            steering: None,
             peer: None,
             is_told: false,
             is_captured: false,
@@ -75,16 +116,18 @@ impl PortEntry {
         }
     }
 
-    /// Where a packet between these stations leaves. All packets between two leave by one member, in order.
+    /// Where a packet between these stations leaves that came in at `input`. All packets between two stations leave by one
+    /// member, in order.
     #[inline]
-    pub(crate) fn way_out(&self, src: u64, dst: u64) -> Option<Output> {
+    pub(crate) fn way_out(&self, src: u64, dst: u64, input: Option<&PortEntry>) -> Option<Output> {
         let output = self.output?;
         if self.ways.is_empty() {
             return Some(output);
         }
+        let ways = self.ways.from(input.and_then(|input| input.home));
         // The upper half of a product depends on all of its factors' bits.
         let hash = (src ^ dst.rotate_left(17)).wrapping_mul(MIXER) >> 32;
-        Some(Output::Netdev(self.ways[((hash * self.ways.len() as u64) >> 32) as usize]))
+        Some(Output::Netdev(ways[((hash * ways.len() as u64) >> 32) as usize]))
     }
 
     /// Whether packets from and to this port are decided about as with `other`.
@@ -315,6 +358,24 @@ pub(crate) mod tests {
         let mut topology = Topology::new([entry(0, "all"), blocked]);
         assert_eq!(members(&topology, 0), [0]);
         assert_eq!(topology.succeed(&before, &generations), [(PortId(1), 1)]);
+    }
+
+    #[test]
+    fn packets_leave_by_members_on_the_node_of_their_worker_where_there_are_some() {
+        let netdevs = [(IfIndex(1), Some(0)), (IfIndex(2), Some(1)), (IfIndex(3), Some(1))];
+        let group =
+            |workers: &[Option<u32>]| PortEntry { ways: Ways::new(&netdevs, workers), ..entry(0, "all") };
+        let used = |group: &PortEntry, home| {
+            let input = PortEntry { home, ..entry(1, "all") };
+            let ways = (0..64).filter_map(|src| Some(group.way_out(src << 8, 7, Some(&input))?.ifindex().0));
+            ways.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        let near = group(&[Some(0), Some(1), Some(2), None]);
+        assert_eq!((used(&near, Some(0)), used(&near, Some(1))), (vec![1], vec![2, 3]));
+        for all in [Some(2), Some(3), None] {
+            assert_eq!(used(&near, all), [1, 2, 3], "{all:?}");
+        }
+        assert_eq!(used(&group(&[None; 2]), Some(1)), [1, 2, 3]);
     }
 
     #[test]

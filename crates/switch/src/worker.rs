@@ -43,6 +43,7 @@ mod rule;
 mod run;
 mod scene;
 mod source;
+mod steer;
 mod step;
 mod stretch;
 mod transmit;

@@ -117,11 +117,23 @@ impl Netns {
     /// # Errors
     /// When there is no such netdev.
     pub fn received_packets(&self, ifname: &str) -> Result<u64> {
+        self.statistic(ifname, 1)
+    }
+
+    /// Packets that a netdev has sent since it was made.
+    ///
+    /// # Errors
+    /// When there is no such netdev.
+    pub fn sent_packets(&self, ifname: &str) -> Result<u64> {
+        self.statistic(ifname, 9)
+    }
+
+    /// What is behind a netdev's name in that column, from 0 (proc_net(5)).
+    fn statistic(&self, ifname: &str, column: usize) -> Result<u64> {
         let shown = self.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?;
         let shown = shown.map_err(|error| LabError::system("reading netdevs' statistics", error))?;
-        // After the name: received bytes, received packets (proc_net(5)).
         let line = shown.lines().find_map(|line| line.trim_start().strip_prefix(ifname)?.strip_prefix(':'));
-        let packets = line.and_then(|numbers| numbers.split_whitespace().nth(1)?.parse().ok());
+        let packets = line.and_then(|numbers| numbers.split_whitespace().nth(column)?.parse().ok());
         packets.ok_or_else(|| LabError::output(format!("the statistics of {ifname}"), shown))
     }
 

@@ -4,6 +4,7 @@ use forebay_control::fdb::FdbKind;
 use forebay_control::flow::{FlowEntry, FlowList, FlowRuns, FlowTable, FlowsRefused, TagAction};
 use forebay_control::pool::{PoolPort, PoolThreshold};
 use forebay_control::port::{PortAdd, PortSpec, PortState};
+use forebay_control::rss::{RssChannel, RssShow};
 use forebay_control::rule::RuleAdd;
 use forebay_control::stats::{Balance, Lookups, WorkerStats, WorkersShow};
 use forebay_control::{DropReason, IfIndex, MacAddr, SwitchControl, Vid};
@@ -264,6 +265,20 @@ fn channel(number: u32) -> ChannelShow {
 #[test]
 fn a_channel_is_a_line_and_what_could_not_be_set_comes_last() {
     insta::assert_snapshot!(channels(&[channel(0), channel(1), channel(2)]));
+}
+
+#[test]
+fn rss_is_a_line_for_each_channel_and_what_went_wrong_comes_last() {
+    let channel = |channel, slots| RssChannel { channel, worker: channel % 2, slots };
+    let port = RssShow {
+        name: "uplink".to_owned(),
+        channels: vec![channel(0, 96), channel(1, 32)],
+        steered_packets: 1000,
+        away_packets: 20,
+        across_packets: 5,
+        ..RssShow::default()
+    };
+    insta::assert_snapshot!(rss(&[port, RssShow { name: "waits".to_owned(), ..RssShow::default() }]));
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! and modes, `adjustable` receive queues under a web server's load, `starvation` of quiet ports by a loud one, the
 //! `threshold` that keeps it from happening, and `hints` in layouts that change; of the fast path in the kernel, whether
 //! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
-//! `flows`; of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`).
+//! `flows`; of several workers, what it is worth that packets go to the one where they leave (`steering`);
+//! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -22,6 +23,7 @@ mod report;
 pub mod restart;
 mod setup;
 pub mod starvation;
+pub mod steering;
 pub mod takeover;
 pub mod thousand;
 pub mod threshold;

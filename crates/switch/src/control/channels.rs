@@ -1,5 +1,7 @@
 //! Channels of ports, set anew when a group's members change, and shown.
 
+use std::sync::Arc;
+
 use forebay_control::channels::ChannelShow;
 use forebay_control::{ApiError, PortId};
 use forebay_kernel::queues;
@@ -19,9 +21,10 @@ impl Change<'_> {
         let port = self.port_mut(id);
         let netdevs: Vec<Netdev> = port.attachments().map(netdev_of).collect();
         let before = std::mem::take(&mut port.tuning);
+        let shared = Arc::clone(&self.shared);
         let tuning = self.without_lock(|| {
             let netdevs: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
-            tune(before, &netdevs)
+            tune(before, &netdevs, &shared.worker_nodes)
         });
         for (channel, problem) in &tuning.problems {
             tracing::warn!(
@@ -32,6 +35,9 @@ impl Change<'_> {
             );
         }
         self.port_mut(id).tuning = tuning;
+        if let Err(error) = self.lay_rss(id) {
+            tracing::warn!(port = self.ports[&id].spec.port_name(), %error, "its packets all go to one worker");
+        }
     }
 }
 

@@ -4,8 +4,6 @@
 //! request named them. The first that is there leads. All members are the same port to the kernel programs, so what
 //! comes in at one never leaves at another, and what goes to all ports leaves once.
 
-use std::sync::Arc;
-
 use forebay_control::group::{MemberShow, Membership, PciAddress};
 use forebay_control::port::{PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
@@ -16,6 +14,7 @@ use forebay_kernel::queues;
 use super::plan::no_such_netdev;
 use super::port::{Attachment, Port};
 use super::{Change, Control, attach};
+use crate::topology::Ways;
 
 impl Change<'_> {
     /// Looks at all members, attaches to those that are there, or to none while one is missing that must not be. Says
@@ -182,11 +181,17 @@ impl Port {
     }
 
     /// Netdevs that packets may leave by, if the port is a group.
-    pub(super) fn ways(&self) -> Arc<[IfIndex]> {
+    pub(super) fn ways(&self) -> Ways {
         if !self.spec.is_group() {
-            return Arc::default();
+            return Ways::default();
         }
-        self.attachments().filter(|at| carries(&at.netdev)).map(|at| at.ifindex).collect()
+        let node = |at: &Attachment| {
+            let member = self.tuning.roster.iter().find(|member| member.position == at.position);
+            member.and_then(|member| member.node)
+        };
+        let carrying = self.attachments().filter(|at| carries(&at.netdev));
+        let netdevs: Vec<_> = carrying.map(|at| (at.ifindex, node(at))).collect();
+        Ways::new(&netdevs, &self.tuning.worker_nodes)
     }
 
     /// Names of its netdevs.

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_control::hints::HintsSet;
+use forebay_control::rss::RssSet;
 use forebay_control::rxq::RxqSet;
 use forebay_control::saved::file::Told;
 use forebay_control::saved::fit::{Fitted, FittedPort};
@@ -116,6 +117,7 @@ impl Control {
         let asked = Asked {
             pool: port.share.asked(self.frame_bytes()),
             rxq: port.rxq.asked(self.pool.rxq()),
+            rss: port.rss.asked(),
             hints: port.hints.hints().asked(),
         };
         SavedPort { spec: port.spec.clone(), seen: seen(&port.entry()), asked }
@@ -180,13 +182,16 @@ impl Change<'_> {
 
     /// What is refused now, as when the pool is smaller, stays at its default.
     fn ask_again(&mut self, port: &str, asked: &Asked) {
-        let Asked { pool, rxq, hints } = asked;
+        let Asked { pool, rxq, rss, hints } = asked;
         let mut refused = Vec::new();
         if !pool.is_empty() {
             refused.extend(self.pool_port_set(port, *pool).err());
         }
         if *rxq != RxqSet::default() {
             refused.extend(self.rxq_set(port, *rxq).err());
+        }
+        if *rss != RssSet::default() {
+            refused.extend(self.rss_set(port, rss).err());
         }
         if *hints != HintsSet::default() {
             refused.extend(self.hints_set(port, hints.clone()).err());

@@ -146,7 +146,8 @@ impl Change<'_> {
             Binding::Collector => {
                 let port = &self.ports[&id];
                 let (lane, depth) = (port.lane.lane(), port.rxq.depth);
-                let wanted = Wanted { lane, workers: self.workers_of(port.worker, fitting.kind), depth };
+                let wanted =
+                    Wanted { lane, workers: self.workers_of(port.worker, fitting.kind, &port.spec), depth };
                 let opened = self.open_on_collectors(vec![wanted]).pop().unwrap_or_else(|| Ok(Vec::new()));
                 self.serve_port(id, opened.map_err(|error| no_socket(&error))?)
             }

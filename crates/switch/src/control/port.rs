@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use forebay_control::group::PciAddress;
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
+use forebay_control::rss::RssSteering;
 use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::{Bank, KernelCounters, Promiscuous, RingAccount, UnicastFilter};
@@ -15,6 +16,7 @@ use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
 use super::port_probing::Probing;
+use super::port_rss::Rss;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
 use super::tuning::Tuning;
@@ -88,6 +90,8 @@ pub(super) struct Port {
     pub(super) followers: Vec<Attachment>,
     /// Of a group, what was set for its channels.
     pub(super) tuning: Tuning,
+    /// Of a group, how its packets are spread over workers.
+    pub(super) rss: Rss,
     /// Of a group, why a member is missing.
     pub(super) missing: String,
     pub(super) state: PortState,
@@ -132,7 +136,6 @@ impl Port {
     pub(super) fn entry(&self) -> PortEntry {
         let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
         let usable = self.state.carries();
-        let ways = if self.spec.is_group() { self.ways() } else { Arc::default() };
         PortEntry {
             id: self.id,
             output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(netdev.ifindex)),
@@ -140,7 +143,9 @@ impl Port {
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,
             is_blocked: self.state == PortState::Blocked,
-            ways,
+            ways: self.ways(),
+            home: (self.kind == AttachKind::Tcx && !self.spec.is_group()).then_some(self.worker),
+            steering: self.steering(),
             mtu: self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
             takes_joints: netdev.is_some() && self.attachments().all(|at| !at.netdev.has_parent_device()),
@@ -154,6 +159,11 @@ impl Port {
             is_captured: self.is_captured(),
             generation: 0,
         }
+    }
+
+    /// What its packets go to workers by, once there is a table.
+    pub(super) fn steering(&self) -> Option<RssSteering> {
+        (self.spec.is_group() && !self.tuning.workers.is_empty()).then_some(self.rss.steering)
     }
 
     /// What it holds of all of its netdevs, the leader first.

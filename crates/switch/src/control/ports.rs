@@ -18,6 +18,7 @@ use super::plan::Plan;
 use super::port::{Attachment, Binding, CollectorLoss, Port};
 use super::port_carrying::Carrying;
 use super::port_probing::Probing;
+use super::port_rss::Rss;
 use super::rings::{self, Opened, Wanted};
 use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
@@ -73,7 +74,7 @@ impl Change<'_> {
         let wanted = plans.iter().map(|plan| {
             let kind = plan.fitting.kind;
             let has_own = self.pool.binding_of(kind, self.pool.rxq()) == Binding::Collector;
-            let workers = if has_own { self.workers_of(plan.worker, kind) } else { 0..0 };
+            let workers = if has_own { self.workers_of(plan.worker, kind, &plan.spec) } else { 0..0 };
             Wanted { lane: Lane::default(), workers, depth: self.pool.rxq().depth }
         });
         let wanted = wanted.collect();
@@ -212,6 +213,7 @@ impl Control {
             followers: Vec::new(),
             missing: String::new(),
             tuning: Tuning::default(),
+            rss: Rss::default(),
             state: PortState::NetdevMissing,
             reason: format!("`{name}` is being looked for and attached to"),
             again: follow::AGAIN,
@@ -264,7 +266,7 @@ impl Control {
     /// What the kernel programs are to know of a port.
     pub(super) fn config_of(&self, id: PortId) -> PortConfig {
         let port = &self.ports[&id];
-        let queue = self.workers_of(port.worker, port.kind).start as u16;
+        let queue = self.workers_of(port.worker, port.kind, &port.spec).start as u16;
         let bank = match port.binding {
             Binding::Shared => None,
             Binding::Collector | Binding::Direct => port.rings.first().map(|ring| ring.bank),
@@ -272,6 +274,7 @@ impl Control {
         let leaves_checksums = port.completes_checksums;
         PortConfig {
             leaves_checksums,
+            steering: port.steering(),
             port_id: id.0,
             queue,
             bank: bank.unwrap_or_else(|| self.pool.calm_bank()),
@@ -297,6 +300,7 @@ impl Control {
             if let Some(port) = self.ports.leaving_mut(*id) {
                 port.loss.conclude(self.datapath.counters(id.0).since(&port.baseline));
             }
+            self.datapath.clear_rss(id.0);
             let Some(port) = self.ports.left(*id) else { continue };
             self.leave_layouts_of(&port);
             self.retired += self.counted(&port);

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
-use forebay_control::port::AttachKind;
+use forebay_control::port::{AttachKind, PortSpec};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::{Bank, RingOwner, RingRule, grace_period};
 use forebay_policy::{Lane, Turn};
@@ -156,12 +156,12 @@ impl Control {
         rings.into_iter().map(with_supply).collect()
     }
 
-    /// A tcx port's packets go to its worker. An XDP port's frames take the queue of the CPU they arrive on, so every
-    /// worker has a ring for it.
-    pub(super) fn workers_of(&self, worker: usize, kind: AttachKind) -> Range<usize> {
+    /// A tcx port's packets go to its worker. An XDP port's frames take the queue of the CPU they arrive on, and a group's
+    /// packets are steered, so every worker has a ring for those.
+    pub(super) fn workers_of(&self, worker: usize, kind: AttachKind, spec: &PortSpec) -> Range<usize> {
         match kind {
-            AttachKind::Tcx => worker..worker + 1,
-            AttachKind::Xdp => 0..self.workers.len(),
+            AttachKind::Tcx if !spec.is_group() => worker..worker + 1,
+            AttachKind::Tcx | AttachKind::Xdp => 0..self.workers.len(),
         }
     }
 

@@ -9,7 +9,7 @@ use forebay_kernel::machine::{self, Machine, Place};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::netlink::link::Device;
 use forebay_kernel::queues::{self, Queue, Tuned};
-use forebay_policy::Channels;
+use forebay_policy::{Channels, workers_of_channels};
 
 use crate::channels::lay_out;
 
@@ -32,6 +32,10 @@ pub(super) struct Tuning {
     pub(super) roster: Vec<Member>,
     /// Held for their drop, which puts back what was there.
     pub(super) set: Vec<Tuned>,
+    /// The worker that takes each channel's packets, on the node of its member if there is one.
+    pub(super) workers: Vec<usize>,
+    /// The nodes of all workers.
+    pub(super) worker_nodes: Vec<Option<u32>>,
     /// What could not be set: channel and why.
     pub(super) problems: Vec<(usize, String)>,
 }
@@ -64,8 +68,8 @@ impl Netdev {
 }
 
 /// Sets what the channels of these netdevs should have, and puts back the rest of what `before` has set. Members that are
-/// missing keep their channels' numbers.
-pub(super) fn tune(before: Tuning, netdevs: &[Seen]) -> Tuning {
+/// missing keep their channels' numbers. `worker_nodes` are the workers'.
+pub(super) fn tune(before: Tuning, netdevs: &[Seen], worker_nodes: &[Option<u32>]) -> Tuning {
     let Tuning { mut roster, set: mut earlier, .. } = before;
     for netdev in netdevs {
         roster.retain(|member| member.position != netdev.member.position);
@@ -74,6 +78,10 @@ pub(super) fn tune(before: Tuning, netdevs: &[Seen]) -> Tuning {
     roster.sort_by_key(|member| (member.function.is_none(), member.function, member.position));
     let mut tuning = Tuning { roster, ..Tuning::default() };
     let Some(channels) = tuning.channels().filter(|_| !netdevs.is_empty()) else { return tuning };
+    let nodes: Vec<Option<u32>> =
+        (0..channels.count()).map(|channel| tuning.roster[channels.home(channel).member].node).collect();
+    tuning.workers = workers_of_channels(&nodes, worker_nodes);
+    tuning.worker_nodes = worker_nodes.to_vec();
     let machine = match Machine::read(Path::new(SYS)) {
         Ok(machine) => machine,
         Err(error) => {

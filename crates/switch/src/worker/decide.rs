@@ -76,6 +76,9 @@ impl Worker {
                     self.decide_each(&scene, &mut member, stretch.packets.clone(), &mut counts);
                 }
             }
+            if port.steering.is_some() {
+                self.steer(topology, port, stretch.packets.clone(), moment.now);
+            }
             self.show(arena, port, &mut member, stretch.packets, moment);
             self.count_decisions(&member, counts);
             self.members[usize::from(port.id.0)] = Some(member);

@@ -231,9 +231,9 @@ fn repeatable(
     made: &Made<'_>,
 ) -> Result<(FlowAction, u64, u16), Unrepeatable> {
     let forward = |id| {
-        topology
-            .port(id)
-            .and_then(|output| Some((output, output.way_out(headers.src, headers.dst)?.ifindex())))
+        topology.port(id).and_then(|output| {
+            Some((output, output.way_out(headers.src, headers.dst, Some(port))?.ifindex()))
+        })
     };
     let (output, found) = match made.verdict {
         Verdict::Forward(id) => (Some(id), forward(id)),

@@ -117,7 +117,7 @@ impl<'a> Out<'a> {
     fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
         self.count_copies(port, 1);
         let edit = headers.egress(&port.vlans);
-        match port.way_out(headers.src, headers.dst) {
+        match port.way_out(headers.src, headers.dst, self.topology.port(headers.input)) {
             Some(Output::Netdev(ifindex)) => {
                 let token = token(port, 1);
                 if let Some(batch) = self.batch_with_room(port, 1) {
@@ -134,7 +134,9 @@ impl<'a> Out<'a> {
         let Some(port) = self.topology.port(port) else { return };
         let packets = joint.run.segments();
         self.count_copies(port, packets);
-        let Some(Output::Netdev(ifindex)) = port.way_out(headers.src, headers.dst) else {
+        let Some(Output::Netdev(ifindex)) =
+            port.way_out(headers.src, headers.dst, self.topology.port(headers.input))
+        else {
             return self.lose(port, DropReason::TxPortDown, packets);
         };
         let (arena, edit) = (self.arena, headers.egress(&port.vlans));

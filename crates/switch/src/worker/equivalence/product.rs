@@ -112,9 +112,11 @@ impl Product {
             layouts: Arc::default(),
             fdb: fdb_of(limits, [1, 2]).telling(Arc::clone(datapath.generations())),
             generations: Arc::clone(datapath.generations()),
+            steered: datapath.steered_stations().expect("memory"),
             flood: Rate::new(0, 0),
             moves: Rate::new(0, 0),
             workers: [WorkerCell::default()].into(),
+            worker_nodes: [None].into(),
             attention: Attention::new().expect("an eventfd"),
             turns: Turns::default(),
             max_ports: MAX_PORTS.into(),
@@ -158,7 +160,8 @@ impl Product {
         for (id, port) in (0..).zip(ports) {
             let ifindex = self.netdevs[usize::from(id)];
             let leaves_checksums = port.leaves_checksums;
-            let config = PortConfig { port_id: id, queue: 0, bank: Bank::Collector(0), leaves_checksums };
+            let bank = Bank::Collector(0);
+            let config = PortConfig { port_id: id, queue: 0, bank, leaves_checksums, steering: None };
             self.datapath.set_port(ifindex, config).expect("room for a port");
             self.datapath.set_output(id, Some(ifindex)).expect("an output");
             let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
