@@ -92,11 +92,12 @@ fn fed_by_turns() -> Outcome {
             let about = format!("thread=\"{thread}\"");
             log.lines().filter(|line| line.contains("makes no turns") && line.contains(&about)).count()
         };
-        assert_eq!(complaints(&mut bed), 0, "{}", bed.forebay().log());
+        // A thread that a busy machine kept waiting is complained about too.
+        let before = complaints(&mut bed);
         let stopped = Stopped::stop(process, thread)?;
-        wait::until("the daemon to notice", LIMIT, || complaints(&mut bed) >= 1)?;
+        wait::until("the daemon to notice", LIMIT, || complaints(&mut bed) > before)?;
         ear.fed();
-        wait::until("the daemon to go on noticing", LIMIT, || complaints(&mut bed) >= 2)?;
+        wait::until("the daemon to go on noticing", LIMIT, || complaints(&mut bed) > before + 1)?;
         assert_eq!(ear.fed(), 0, "{thread}: {}", bed.forebay().log());
         drop(stopped);
     }

@@ -497,13 +497,15 @@ impl SwitchControl for Switch {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        self.wakers.iter().for_each(Waker::wake);
         let cells = self.shared.workers.iter().enumerate();
         let workers = cells.map(|(index, cell)| (format!("worker-{index}"), cell.iterations.get()));
         let turns = &self.shared.turns;
         let others = [("flow-keeper", turns.flow_keeper.get()), ("housekeeper", turns.housekeeper.get())];
         let others = others.map(|(thread, turns)| (thread.to_owned(), turns));
-        workers.chain(others).map(|(thread, turns)| ThreadTurns { thread, turns }).collect()
+        let turns = workers.chain(others).map(|(thread, turns)| ThreadTurns { thread, turns }).collect();
+        // After the counts were read: else a turn could count for this look instead of the next.
+        self.wakers.iter().for_each(Waker::wake);
+        turns
     }
 
     fn shutdown(&self) {
