@@ -28,10 +28,7 @@ pub struct Processors {
 /// For each channel what it serves. `homes` are the members' nodes by their order; `None`: nobody knows, as far from one
 /// node as from any.
 pub fn spread(nodes: &[Node], homes: &[Option<usize>], channels: Channels) -> Vec<Processors> {
-    let near: Vec<Vec<usize>> = homes
-        .iter()
-        .map(|home| by_distance(nodes, *home).map(|(_, processor)| processor).collect())
-        .collect();
+    let near: Vec<Vec<usize>> = homes.iter().map(|home| nearest(nodes, *home)).collect();
     let mut served = vec![Processors::default(); channels.count()];
     let own = own_processors(nodes, homes, channels);
     for (channel, served) in served.iter_mut().enumerate() {
@@ -63,15 +60,13 @@ fn own_processors(nodes: &[Node], homes: &[Option<usize>], channels: Channels) -
         .collect()
 }
 
-/// All processors with their distance from a node, the nearest first.
-fn by_distance(nodes: &[Node], home: Option<usize>) -> impl Iterator<Item = (u32, usize)> {
-    let of_node = |(number, node): (usize, &Node)| {
-        let far = distance(nodes, home, number);
-        node.processors.iter().map(|processor| (far, *processor)).collect::<Vec<_>>()
-    };
-    let mut all: Vec<_> = nodes.iter().enumerate().flat_map(of_node).collect();
-    all.sort_unstable();
-    all.into_iter()
+/// Processors of the nearest nodes that have any.
+fn nearest(nodes: &[Node], home: Option<usize>) -> Vec<usize> {
+    let with_processors = || nodes.iter().enumerate().filter(|(_, node)| !node.processors.is_empty());
+    let far = |(number, _): &(usize, &Node)| distance(nodes, home, *number);
+    let least = with_processors().map(|node| far(&node)).min();
+    let are_nearest = with_processors().filter(|node| Some(far(node)) == least);
+    are_nearest.flat_map(|(_, node)| node.processors.iter().copied()).collect()
 }
 
 fn distance(nodes: &[Node], home: Option<usize>, node: usize) -> u32 {
@@ -135,6 +130,14 @@ mod tests {
         let served = spread(&machine(1, 2), &[Some(0)], Channels::new(1, 3));
         assert_eq!(served.iter().map(|served| served.interrupt.unwrap()).collect::<Vec<_>>(), [0, 1, 0]);
         assert_eq!(served.iter().map(|served| served.senders.len()).collect::<Vec<_>>(), [1, 1, 0]);
+    }
+
+    #[test]
+    fn interrupts_of_a_member_that_no_processor_sends_by_stay_on_its_node() {
+        let homes = [Some(0), Some(0), Some(1)];
+        let served = spread(&machine(2, 1), &homes, Channels::new(3, 6));
+        let interrupts: Vec<_> = served.iter().map(|served| served.interrupt).collect();
+        assert_eq!(interrupts, [0, 0, 1, 0, 0, 1].map(Some));
     }
 
     #[test]
