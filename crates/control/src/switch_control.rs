@@ -217,9 +217,9 @@ pub trait SwitchControl: Send + Sync {
     /// Saves what another process needs to go on. Nothing is detached from now on: the process is to end.
     fn leave(&self);
 
-    /// Turns that each worker, the flow keeper and the housekeeper have made, the same threads in the same order each time; none once the switch
-    /// is stopping. Every thread makes at least one turn between two calls some seconds apart: those that sleep are
-    /// woken. Does not block.
+    /// Turns that each worker, the flow keeper and the housekeeper have made, in the same order each time. None once the
+    /// switch is stopping. Every thread makes at least one turn between two calls some seconds apart: those that sleep
+    /// are woken. Does not block.
     fn turns(&self) -> Vec<ThreadTurns> {
         Vec::new()
     }
