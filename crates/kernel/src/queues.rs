@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use forebay_control::IfIndex;
 use forebay_control::group::PciAddress;
-use forebay_control::{IfIndex, MacAddr};
 
 use crate::netlink::{Link, netdev_genl};
 
@@ -67,22 +67,13 @@ pub fn affinity_of(irq: u32) -> PathBuf {
 /// Where the kernel has which processors send by a queue, as a mask. `None`: sysfs is not of the network namespace that the
 /// netdev is in, where another netdev may have its name.
 pub fn senders_of(netdev: &Link, queue: u32) -> Option<PathBuf> {
-    directory_of(netdev).map(|directory| directory.join(format!("queues/tx-{queue}/xps_cpus")))
+    netdev.directory().map(|directory| directory.join(format!("queues/tx-{queue}/xps_cpus")))
 }
 
 /// The netdev's speed in Mbit/s, if its driver knows, and sysfs is of its namespace.
 pub fn speed_of(netdev: &Link) -> Option<u32> {
     // -1, or an error, where the driver does not know.
-    read(&directory_of(netdev)?.join("speed"))?.parse().ok()
-}
-
-/// The netdev's directory in sysfs.
-fn directory_of(netdev: &Link) -> Option<PathBuf> {
-    let directory = Path::new("/sys/class/net").join(&netdev.name);
-    let says = |name: &str, value: &str| read(&directory.join(name)).is_some_and(|text| text == value);
-    let address = netdev.mac.map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
-    let is_same = says("ifindex", &netdev.ifindex.to_string()) && says("address", &address);
-    is_same.then_some(directory)
+    read(&netdev.directory()?.join("speed"))?.parse().ok()
 }
 
 /// What such a file says; nothing where there is none.

@@ -6,8 +6,8 @@ mod hardware;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
-use forebay_control::IfIndex;
 use forebay_control::group::PciAddress;
+use forebay_control::{IfIndex, MacAddr};
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg, IterableLinkAttrs, LinkAttrs, XdpAttrs};
 use netlink_bindings::tc::{self, Tcmsg};
 
@@ -187,6 +187,26 @@ impl Link {
     /// Whether a device is behind it (PCI, virtio, USB): it isn't purely virtual.
     pub fn has_parent_device(&self) -> bool {
         self.parent.is_some()
+    }
+
+    /// The PCI function that it is on: that of its device, or the one that sysfs says where netlink knows no device.
+    pub fn function(&self) -> Option<PciAddress> {
+        match &self.parent {
+            Some(device) => device.function(),
+            None => machine::function_of(&self.directory()?.join("device")),
+        }
+    }
+
+    /// Its directory in sysfs. `None`: sysfs is not of the network namespace that it is in, where another netdev may have
+    /// its name.
+    pub fn directory(&self) -> Option<PathBuf> {
+        let directory = Path::new("/sys/class/net").join(&self.name);
+        let says = |name: &str, value: &str| {
+            std::fs::read_to_string(directory.join(name)).is_ok_and(|text| text.trim() == value)
+        };
+        let address = self.mac.map(|mac| MacAddr(mac).to_string()).unwrap_or_default();
+        let is_same = says("ifindex", &self.ifindex.to_string()) && says("address", &address);
+        is_same.then_some(directory)
     }
 
     /// Reads a description. An attribute that can't be read is left at its default: a newer kernel may say more.

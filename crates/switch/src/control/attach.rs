@@ -118,7 +118,7 @@ impl Attaching {
         let is_one = links.is_ok() && !self.is_member;
         let takes_frames = is_one && takes_frames(&self.netdev);
         let peer = peer_of(&self.netdev).filter(|_| self.redirects_to_peers && is_one);
-        let function = self.netdev.parent.as_ref().filter(|_| self.is_member).and_then(Device::function);
+        let function = self.is_member.then(|| self.netdev.function()).flatten();
         Attached { id: self.id, netdev: self.netdev, function, links, reception, takes_frames, peer }
     }
 

@@ -7,7 +7,7 @@
 use forebay_control::group::{MemberShow, Membership, PciAddress};
 use forebay_control::port::{PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
-use forebay_kernel::netlink::link::{self, Device};
+use forebay_kernel::netlink::link;
 use forebay_kernel::netlink::{Link, NetlinkError};
 use forebay_kernel::queues;
 
@@ -147,8 +147,7 @@ impl Control {
     pub(super) fn group_waiting_for(&self, netdev: &Link) -> Option<PortId> {
         let groups = || self.ports.values().filter(|port| port.spec.is_group());
         let names_functions = groups().any(|port| port.spec.names_functions());
-        let parent = netdev.parent.as_ref().filter(|_| names_functions);
-        let function = parent.and_then(Device::function);
+        let function = names_functions.then(|| netdev.function()).flatten();
         let is_of = |port: &&Port| port.spec.group.iter().any(|member| is_member(member, netdev, function));
         groups().find(is_of).map(|port| port.id)
     }
@@ -246,8 +245,7 @@ fn find(spec: &PortSpec) -> Result<Vec<Option<Link>>, NetlinkError> {
     // A function may have several netdevs. The first is its own.
     netdevs.sort_by_key(|netdev| netdev.ifindex);
     let by_function = spec.names_functions();
-    let function_of =
-        |netdev: &Link| netdev.parent.as_ref().filter(|_| by_function).and_then(Device::function);
+    let function_of = |netdev: &Link| by_function.then(|| netdev.function()).flatten();
     let netdevs: Vec<_> = netdevs.into_iter().map(|netdev| (function_of(&netdev), netdev)).collect();
     let found = |member: &String| {
         netdevs

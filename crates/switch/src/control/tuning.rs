@@ -7,7 +7,6 @@ use forebay_control::channels::mask;
 use forebay_control::group::PciAddress;
 use forebay_kernel::machine::{self, Machine, Place};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::netlink::link::Device;
 use forebay_kernel::queues::{self, Queue, Tuned};
 use forebay_policy::{Channels, workers_of_channels};
 
@@ -59,7 +58,7 @@ impl Netdev {
     /// Asks the kernel, so the lock must be free.
     pub(super) fn look(self) -> Seen {
         let Self { position, link, function } = self;
-        let function = function.or_else(|| link.parent.as_ref().and_then(Device::function));
+        let function = function.or_else(|| link.function());
         let found = function.map(|function| machine::place_of_function(Path::new(SYS), function));
         let node = found.and_then(|found| found.ok().flatten()?.node);
         let queues = queues::rx_queues(link.ifindex, function);
