@@ -15,9 +15,9 @@ use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
 /// Hosts at each switch: enough pairs of stations for each member to have some.
 const HOSTS: usize = 3;
-const GROUP: &str = "uplink";
+pub const GROUP: &str = "uplink";
 /// Of each member of a group whose queues are looked at.
-const QUEUES: u32 = 2;
+pub const QUEUES: u32 = 2;
 const STREAM_BYTES: u64 = 16 << 20;
 /// Probes are sent once a second, and what came of one is remembered for ten.
 const ECHO_LIMIT: Duration = Duration::from_secs(30);
@@ -40,21 +40,26 @@ pub fn register(suite: &mut Suite) {
 }
 
 /// Two switches with hosts, and cables between them.
-struct Scene {
+pub struct Scene {
     // In this order: switches and hosts before the labs they are in.
-    switches: [Forebay; 2],
-    near: Vec<Host>,
-    far: Vec<Host>,
-    labs: [Lab; 2],
+    pub switches: [Forebay; 2],
+    pub near: Vec<Host>,
+    pub far: Vec<Host>,
+    pub labs: [Lab; 2],
 }
 
 impl Scene {
     fn new(kind: PortKind, members: usize, membership: &str) -> Result<Scene> {
-        Scene::with(kind, members, membership, ForebayOptions::default())
+        Scene::with(kind, members, membership, |_| Ok(ForebayOptions::default()))
     }
 
-    /// The near switch has these options.
-    fn with(kind: PortKind, members: usize, membership: &str, options: ForebayOptions) -> Result<Scene> {
+    /// The near switch has these options, which may depend on what is in its lab.
+    pub fn with(
+        kind: PortKind,
+        members: usize,
+        membership: &str,
+        options: impl FnOnce(&Lab) -> Result<ForebayOptions>,
+    ) -> Result<Scene> {
         let mut labs = [Lab::new("near")?, Lab::new("far")?];
         let host = |lab: &mut Lab, side: &str, kind, n| lab.host(&format!("{side}{n}"), kind);
         let near = (0..HOSTS).map(|n| host(&mut labs[0], "n", kind, n)).collect::<Result<Vec<_>>>()?;
@@ -68,7 +73,7 @@ impl Scene {
         }
         (0..members).try_for_each(|member| plug_in(&labs, member))?;
         let far_switch = Forebay::start(&labs[1], ForebayOptions::default())?;
-        let mut switches = [Forebay::start(&labs[0], options)?, far_switch];
+        let mut switches = [Forebay::start(&labs[0], options(&labs[0])?)?, far_switch];
         for (switch, hosts) in switches.iter_mut().zip([&near, &far]) {
             for host in hosts {
                 switch.add_ports(&[dut::port_of(host)])?;
@@ -80,7 +85,7 @@ impl Scene {
     }
 
     /// Pings from each host to each other, and back by the answers.
-    fn ping_all(&self) -> Result<()> {
+    pub fn ping_all(&self) -> Result<()> {
         let all = || self.near.iter().chain(&self.far);
         for (from, to) in all().flat_map(|from| all().map(move |to| (from, to))) {
             if from.name() != to.name() {
@@ -92,12 +97,12 @@ impl Scene {
         Ok(())
     }
 
-    fn is_balanced(&self) -> Result<bool> {
+    pub fn is_balanced(&self) -> Result<bool> {
         let balanced = |switch: &Forebay| switch.client().stats_check().map(|check| check.balanced);
         Ok(balanced(&self.switches[0])? && balanced(&self.switches[1])?)
     }
 
-    fn group(&self) -> Result<PortShow> {
+    pub fn group(&self) -> Result<PortShow> {
         self.switches[0].client().port(GROUP)
     }
 
@@ -118,15 +123,16 @@ impl Scene {
     }
 }
 
-fn netdev(member: usize) -> String {
+pub fn netdev(member: usize) -> String {
     format!("m{member}")
 }
 
 /// A cable between the switches.
 fn plug_in([near, far]: &[Lab; 2], member: usize) -> Result<()> {
     let name = netdev(member);
-    let peer = ["peer", "name", &name, "netns", far.switch().name()];
-    near.switch().ip(&[&["link", "add", &name, "up", "type", "veth"], &peer[..]].concat())?;
+    let queues = format!("numtxqueues {QUEUES} numrxqueues {QUEUES}");
+    let peer = format!("peer name {name} {queues} netns {}", far.switch().name());
+    near.switch().ip_batch(&[format!("link add {name} up {queues} type veth {peer}")])?;
     far.switch().ip(&["link", "set", &name, "up"]).map(drop)
 }
 
@@ -297,13 +303,12 @@ fn waits() -> Outcome {
     Ok(())
 }
 
-/// Which processors send by each queue of each member, as masks.
 /// All packets come to worker 0 first. Hosts are worker 0's and worker 1's in turn; those with XDP are nobody's.
 fn steered(subject: Subject) -> Outcome {
     const PINGS: u32 = 5;
     ensure_program()?;
     let two_workers = ForebayOptions::with_config("[switch]\nworkers = 2\n");
-    let scene = Scene::with(subject.kind(), 2, "strict", two_workers)?;
+    let scene = Scene::with(subject.kind(), 2, "strict", |_| Ok(two_workers))?;
     let client = scene.switches[0].client();
     client.ok(&["eswitch", "set", "offload", "off"])?;
     let ping = |count| {
@@ -319,7 +324,7 @@ fn steered(subject: Subject) -> Outcome {
     };
     client.ok(&["rss", "set", GROUP, "--steering", "hash", "--equal", "1"])?;
     let shown: Vec<RssShow> = client.json(&["rss", "show"])?;
-    assert_eq!(shown[0].channels.iter().map(|channel| channel.slots).collect::<Vec<_>>(), [128, 0]);
+    assert_eq!(shown[0].channels.iter().map(|channel| channel.slots).collect::<Vec<_>>(), [128, 0, 0, 0]);
     ping(PINGS)?;
     let by_hash = counted()?;
     if subject.kind() == PortKind::VethXdp {
@@ -338,6 +343,7 @@ fn steered(subject: Subject) -> Outcome {
     Ok(())
 }
 
+/// Which processors send by each queue of each member, as masks.
 fn senders_of(lab: &Lab, members: usize) -> Result<Vec<u32>> {
     let queues = (0..members).flat_map(|member| (0..QUEUES).map(move |queue| (member, queue)));
     let read = |(member, queue)| {

@@ -24,6 +24,7 @@ mod mixed;
 mod modes;
 mod mtu;
 mod netdev;
+mod nodes;
 mod observe;
 mod oversized;
 mod pool;
@@ -50,6 +51,7 @@ fn main() {
     hints::register(&mut suite);
     flows::register(&mut suite);
     groups::register(&mut suite);
+    nodes::register(&mut suite);
     handover::register(&mut suite);
     unit::register(&mut suite);
     transmit::register(&mut suite);

@@ -36,6 +36,8 @@ pub struct ForebayOptions {
     pub socket: Option<String>,
     /// Variables of its environment.
     pub environment: Vec<(String, String)>,
+    /// Directories that it sees in the place of others, which must be there.
+    pub mounts: Vec<(PathBuf, String)>,
     /// Whether the kernel repeats the daemon's decisions; otherwise every packet takes the slow path.
     pub offload: bool,
 }
@@ -61,6 +63,13 @@ impl ForebayOptions {
         self
     }
 
+    /// Sees `directory` where the machine has `place`.
+    #[must_use]
+    pub fn seeing(mut self, directory: impl Into<PathBuf>, place: &str) -> ForebayOptions {
+        self.mounts.push((directory.into(), place.to_owned()));
+        self
+    }
+
     /// Takes XDP programs from clients.
     #[must_use]
     pub fn allowing_programs(mut self) -> ForebayOptions {
@@ -74,6 +83,21 @@ impl ForebayOptions {
         self.offload = true;
         self
     }
+}
+
+/// Runs the program in a mount namespace of its own, if it is to see other directories.
+fn command_in(lab: &Lab, binary: &Path, mounts: &[(PathBuf, String)]) -> Command {
+    let binary = binary.display().to_string();
+    if mounts.is_empty() {
+        return lab.switch().command(&binary);
+    }
+    let mount = |(directory, place): &(PathBuf, String)| {
+        format!("mount --bind '{}' '{place}' && ", directory.display())
+    };
+    let mounts: String = mounts.iter().map(mount).collect();
+    let mut command = lab.switch().command("unshare");
+    command.args(["--mount", "sh", "-c", &format!("{mounts}exec \"$@\""), "sh", &binary]);
+    command
 }
 
 /// A running daemon; killed when dropped.
@@ -106,7 +130,7 @@ impl Forebay {
         let binary = binary()?;
         let name = options.socket.as_deref().unwrap_or("forebay");
         let (socket, log) = (lab.path(&format!("{name}.sock")), lab.path(&format!("{name}.log")));
-        let mut command = lab.switch().command(&binary.display().to_string());
+        let mut command = command_in(lab, &binary, &options.mounts);
         command.arg("run").arg("--socket").arg(&socket);
         command.arg("--offload").arg(if options.offload { "on" } else { "off" }).args(&options.arguments);
         if let Some(text) = &options.config {
