@@ -109,7 +109,7 @@ static __always_inline __u32 version_of(const struct flow *flow)
 static __always_inline struct flow_count *count_of(__u32 flow)
 {
 	__u32 stripe = bpf_get_smp_processor_id() & settings.stripe_mask;
-	__u32 index = stripe * (settings.bucket_mask + 1) * BUCKET_WAYS + flow;
+	__u32 index = stripe * settings.buckets * BUCKET_WAYS + flow;
 
 	return bpf_map_lookup_elem(&flow_counts, &index);
 }
@@ -157,13 +157,24 @@ static __always_inline int read_flow(const struct flow *flow, __u32 version, con
 	return holds(decision->flow, decided, &decision->says, key, epoch);
 }
 
-/* Looks into one bucket, from this way on. 1; 0: the flow there does not hold; -1: there is none. */
-static __always_inline int look_up(__u32 bucket, __u32 first, const struct flow_key *key, __u64 epoch,
+/*
+ * Looks into one bucket. `part` is half of a hash: as a fraction of 2^32 it says which
+ * bucket, and what is left of it which way comes first. 1; 0: the flow there does not
+ * hold; -1: there is none.
+ */
+static __always_inline int look_up(__u32 part, const struct flow_key *key, __u64 epoch,
 				   struct decision *decision)
 {
+	__u64 place = (__u64)part * settings.buckets, bucket = place >> 32;
+	__u32 first = (__u32)place >> 30;
+
+	/* Without these the compiler computes numbers in ways whose bounds the verifier does not see. */
+	asm volatile("" : "+r"(bucket));
+	bucket *= BUCKET_WAYS;
+	asm volatile("" : "+r"(bucket));
 #pragma unroll
 	for (int step = 0; step < BUCKET_WAYS; step++) {
-		__u32 number = bucket * BUCKET_WAYS + ((first + step) & (BUCKET_WAYS - 1));
+		__u32 number = bucket + ((first + step) & (BUCKET_WAYS - 1));
 		const struct flow *flow = entry_of(flows, number);
 		__u32 version = version_of(flow);
 
@@ -181,10 +192,10 @@ static __always_inline int find_flow(const struct flow_key *key, __u64 epoch,
 				     struct decision *decision)
 {
 	__u64 hash = hash_of(key);
-	int found = look_up(hash >> 32 & settings.bucket_mask, hash >> 62, key, epoch, decision);
+	int found = look_up(hash >> 32, key, epoch, decision);
 
 	if (found < 0)
-		found = look_up(hash >> 44 & settings.bucket_mask, hash >> 60, key, epoch, decision);
+		found = look_up(hash, key, epoch, decision);
 	return found > 0;
 }
 

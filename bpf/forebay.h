@@ -26,7 +26,7 @@ struct settings {
 	__u32 frame_payload; /* bytes of a packet that one frame holds */
 	__u32 shared_ring;   /* stands for a port id where all ports share a ring; then comes the drain */
 	__u32 never;	     /* 0; see ROOM_TO_GROW */
-	__u32 bucket_mask;   /* buckets of the flow table, a power of two, less one */
+	__u32 buckets;	     /* of the flow table */
 	__u32 stripe_mask;   /* stripes of flows' counters, a power of two, less one */
 	__u32 near_mask;     /* entries of `near_ports`, a power of two, less one */
 	__u32 has_shared_stripes; /* there are more CPUs than stripes */

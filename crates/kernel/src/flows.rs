@@ -212,14 +212,14 @@ impl FlowTable {
 
     /// A place in the key's first bucket, where programs look first; when that is half full, in the emptier one.
     fn free_place(&self, key: FlowKey) -> Option<FlowNumber> {
-        let buckets = self.secret.buckets(key.0, self.shape.bucket_bits);
+        let buckets = self.secret.buckets(key.0, self.shape.buckets);
         let free = buckets.map(|bucket| places_of(bucket).filter(|number| self.is_free(*number)));
         let [first, second] = free.map(|free| (free.clone().count(), free.clone().next()));
         if first.0 < WAYS / 2 && second.0 > first.0 { second.1 } else { first.1 }
     }
 
     fn candidates(&self, key: FlowKey) -> impl Iterator<Item = FlowNumber> + use<> {
-        self.secret.buckets(key.0, self.shape.bucket_bits).into_iter().flat_map(places_of)
+        self.secret.buckets(key.0, self.shape.buckets).into_iter().flat_map(places_of)
     }
 
     fn flow(&self, number: FlowNumber) -> &Flow {

@@ -11,7 +11,7 @@ pub(crate) struct Settings {
     pub(crate) frame_payload: u32,
     pub(crate) shared_ring: u32,
     pub(crate) never: u32,
-    pub(crate) bucket_mask: u32,
+    pub(crate) buckets: u32,
     pub(crate) stripe_mask: u32,
     pub(crate) near_mask: u32,
     pub(crate) has_shared_stripes: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
 }
 
 /// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
-pub(crate) const FORMAT: u32 = 6;
+pub(crate) const FORMAT: u32 = 7;
 
 impl Settings {
     /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.
@@ -49,7 +49,7 @@ impl Settings {
             self.frame_payload,
             self.shared_ring,
             self.never,
-            self.bucket_mask,
+            self.buckets,
             self.stripe_mask,
             self.near_mask,
             self.has_shared_stripes,
@@ -215,7 +215,7 @@ mod tests {
             ("frame_payload", offset_of!(Settings, frame_payload) as u32),
             ("shared_ring", offset_of!(Settings, shared_ring) as u32),
             ("never", offset_of!(Settings, never) as u32),
-            ("bucket_mask", offset_of!(Settings, bucket_mask) as u32),
+            ("buckets", offset_of!(Settings, buckets) as u32),
             ("stripe_mask", offset_of!(Settings, stripe_mask) as u32),
             ("near_mask", offset_of!(Settings, near_mask) as u32),
             ("has_shared_stripes", offset_of!(Settings, has_shared_stripes) as u32),

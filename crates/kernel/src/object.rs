@@ -114,7 +114,7 @@ pub(crate) fn settings(options: &DatapathOptions, secret: Secret) -> Settings {
         frame_payload: options.frame_payload,
         shared_ring: options.max_ports,
         never: 0,
-        bucket_mask: (1 << shape.bucket_bits) - 1,
+        buckets: shape.buckets,
         stripe_mask: shape.stripes - 1,
         // Interface indices come one after the other, so that ports that were made together share no place.
         near_mask: (2 * options.max_ports).next_power_of_two() - 1,
@@ -130,7 +130,7 @@ pub(crate) fn settings(options: &DatapathOptions, secret: Secret) -> Settings {
 impl Settings {
     /// How large the flow table is.
     pub(crate) fn flow_shape(&self) -> FlowShape {
-        FlowShape { bucket_bits: self.bucket_mask.count_ones(), stripes: self.stripe_mask + 1 }
+        FlowShape { buckets: self.buckets, stripes: self.stripe_mask + 1 }
     }
 }
 
