@@ -21,7 +21,7 @@ enum Layer {
     Tool,
 }
 
-const LAYERS: [(&str, Layer); 14] = [
+const LAYERS: [(&str, Layer); 15] = [
     ("forebay-policy", Layer::Pure),
     ("forebay-hints", Layer::Pure),
     ("forebay-wire", Layer::Pure),
@@ -30,6 +30,7 @@ const LAYERS: [(&str, Layer); 14] = [
     ("forebay-pool", Layer::Mechanism),
     ("forebay-xsk", Layer::Mechanism),
     ("forebay-kernel", Layer::Mechanism),
+    ("forebay-vhost", Layer::Mechanism),
     ("forebay-switch", Layer::Switch),
     ("forebay", Layer::Program),
     ("forebay-testbed", Layer::Testbed),
@@ -45,7 +46,7 @@ const NEIGHBOURS: (&str, &str) = ("forebay-xsk", "forebay-pool");
 const IMPURE: [&str; 7] = ["libc", "libbpf-rs", "libbpf-sys", "nix", "rustix", "tokio", "tracing"];
 
 /// Crates whose purpose needs unsafe code, and the one that makes test beds. They deny it, and single files allow it.
-const MAY_BE_UNSAFE: [&str; 3] = ["forebay-pool", "forebay-xsk", "forebay-kernel"];
+const MAY_BE_UNSAFE: [&str; 4] = ["forebay-pool", "forebay-xsk", "forebay-kernel", "forebay-vhost"];
 const DENIES_UNSAFE: &str = "forebay-testbed";
 
 fn layer(name: &str) -> Option<Layer> {

@@ -1,0 +1,58 @@
+//! The device side of vhost-user guests: guest memory, virtqueues, the virtio-net device, the protocol.
+//!
+//! The rule this crate keeps: a guest and its front end may write anything at any time, and only their own port breaks.
+//! Guest memory is never referenced, only copied from and to, and a copy is validated after it is made. A malformed
+//! ring is a [`RingError`], a malformed message a [`VhostError`]; both name the value and its limit.
+//!
+//! ```text
+//!    guest's transmit queue ──► Virtqueue::offered ──► take (copy into frames) or discard ─┐
+//!                                                                                         ├─► publish ──► call
+//!    guest's receive queue  ◄── Virtqueue::put (all of a packet or nothing) ──────────────┘
+//! ```
+//!
+//! # A worker's turn
+//! ```no_run
+//! # use forebay_vhost::{NetHeader, Put, RingError, Virtqueue};
+//! # fn turn(transmit: &mut Virtqueue, receive: &mut Virtqueue, frame: &mut [u8]) -> Result<(), RingError> {
+//! if transmit.is_broken() {
+//!     return Err(RingError::MemoryFault);
+//! }
+//! transmit.suppress_kicks();
+//! while let Some(offer) = transmit.offered()? {
+//!     if offer.len as usize > frame.len() {
+//!         transmit.discard(); // over its threshold: no copy is made
+//!         continue;
+//!     }
+//!     let len = transmit.take([&mut *frame]) as usize;
+//!     let packet = &frame[..len];
+//!     if receive.put(NetHeader::default(), [packet], len as u32)? != Put::Done {
+//!         // dropped at the output, and counted
+//!     }
+//! }
+//! for queue in [transmit, receive] {
+//!     if queue.publish() {
+//!         let _ = queue.call();
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! Before it sleeps, a worker calls [`Virtqueue::allow_kicks`] and waits for [`Virtqueue::kick`].
+//!
+//! Unsafe code lives in `memory`: `mapping`, `area` and `fault`; each block says why it is sound.
+#![deny(unsafe_code)]
+
+pub mod driver;
+mod error;
+mod features;
+mod header;
+mod memory;
+mod ring;
+mod virtqueue;
+
+pub use error::{RingError, VhostError};
+pub use features::Features;
+pub use header::{DATA_VALID, NEEDS_CSUM, NetHeader, gso};
+pub use memory::{GuestMemory, MAX_REGIONS, RegionPlace};
+pub use ring::{MAX_CHAIN, MAX_PACKET_BYTES, MAX_RING};
+pub use virtqueue::{Bells, Offer, Put, RingPlace, Virtqueue};

@@ -1,0 +1,102 @@
+//! Part of a ring in guest memory: loads and stores at offsets that are checked.
+//!
+//! The guest writes here at the same time. Each access is atomic or volatile, so it happens once, and what it returned
+//! is a copy that cannot change any more.
+#![allow(unsafe_code, reason = "reads and writes rings that a guest shares")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::mapping::Mapping;
+
+/// A stretch of one region that holds part of a ring.
+#[derive(Debug)]
+pub(crate) struct Area {
+    base: NonNull<u8>,
+    len: usize,
+    /// Keeps the memory alive.
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: `base` leads into memory that `_mapping`, which is `Send` and `Sync`, keeps alive.
+unsafe impl Send for Area {}
+
+/// 16 bytes of a descriptor as the guest wrote them. The last two fields differ between the kinds of ring: flags and
+/// next index (split), buffer id and flags (packed).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RawDescriptor {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) third: u16,
+    pub(crate) fourth: u16,
+}
+
+impl RawDescriptor {
+    /// Takes a descriptor apart whose halves were read as little-endian numbers.
+    #[inline]
+    pub(crate) fn from_halves(low: u64, high: u64) -> Self {
+        Self { address: low, len: high as u32, third: (high >> 32) as u16, fourth: (high >> 48) as u16 }
+    }
+
+    #[inline]
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        let whole = u128::from_le_bytes(bytes);
+        Self::from_halves(whole as u64, (whole >> 64) as u64)
+    }
+}
+
+impl Area {
+    /// `None` when the memory is not aligned to `align` here, though it is in the front end.
+    pub(super) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, align: u64) -> Option<Self> {
+        let base = mapping.locate(offset, len);
+        let is_aligned = (base.addr().get() as u64).is_multiple_of(align.max(2));
+        is_aligned.then(|| Self { base, len, _mapping: Arc::clone(mapping) })
+    }
+
+    /// Address of `len` bytes at `offset`, a multiple of `len`.
+    #[inline]
+    fn at<T>(&self, offset: usize) -> *mut T {
+        let len = size_of::<T>();
+        assert!(offset.is_multiple_of(len) && offset + len <= self.len, "access outside of a ring");
+        // SAFETY: the offset was checked to lie in the area, which lies in one allocation.
+        unsafe { self.base.as_ptr().add(offset).cast() }
+    }
+
+    #[inline]
+    pub(crate) fn load_u16(&self, offset: usize, order: Ordering) -> u16 {
+        // SAFETY: `at` checked bounds and alignment; an area begins at a multiple of its parts' size (`Area::new`).
+        u16::from_le(unsafe { AtomicU16::from_ptr(self.at(offset)) }.load(order))
+    }
+
+    #[inline]
+    pub(crate) fn store_u16(&self, offset: usize, value: u16, order: Ordering) {
+        // SAFETY: as above.
+        unsafe { AtomicU16::from_ptr(self.at(offset)) }.store(value.to_le(), order);
+    }
+
+    #[inline]
+    pub(crate) fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
+        // SAFETY: as above.
+        u32::from_le(unsafe { AtomicU32::from_ptr(self.at(offset)) }.load(order))
+    }
+
+    #[inline]
+    pub(crate) fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.at(offset)) }.store(value.to_le(), order);
+    }
+
+    #[inline]
+    pub(crate) fn load_u64(&self, offset: usize) -> u64 {
+        // SAFETY: as above; only areas that begin at a multiple of 16 hold numbers of 8 bytes.
+        u64::from_le(unsafe { AtomicU64::from_ptr(self.at(offset)) }.load(Ordering::Relaxed))
+    }
+
+    /// Copies descriptor `index` of a table.
+    #[inline]
+    pub(crate) fn descriptor(&self, index: u16) -> RawDescriptor {
+        let offset = usize::from(index) * 16;
+        RawDescriptor::from_halves(self.load_u64(offset), self.load_u64(offset + 8))
+    }
+}

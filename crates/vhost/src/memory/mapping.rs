@@ -1,0 +1,150 @@
+//! One mapping of a front end's file, or ordinary memory that stands for one.
+#![allow(unsafe_code, reason = "maps memory that a guest shares, and copies from and to it")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{fstat, fstatfs};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::RegionPlace;
+use super::fault::Watch;
+use crate::error::VhostError;
+
+/// File systems whose pages nobody can hold back (include/uapi/linux/magic.h, Linux 6.12): `TMPFS_MAGIC`, which memfds
+/// have too, and `HUGETLBFS_MAGIC`. A fault on a FUSE or network file lasts as long as its server likes.
+const TMPFS: u64 = 0x0102_1994;
+const HUGETLBFS: u64 = 0x9584_58f6;
+
+/// A stretch of memory that a guest may write at any time.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    /// First byte of the region; may lie behind the start of what is mapped.
+    base: NonNull<u8>,
+    len: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// What the kernel mapped, and the slot of the fault handler that watches it.
+    File {
+        start: NonNull<u8>,
+        mapped: usize,
+        watch: Watch,
+    },
+    Heap(Layout),
+}
+
+// SAFETY: the memory is owned by the mapping, freed once on drop, and reached only by copies and atomic accesses, which
+// any thread may make. No reference into it is ever handed out.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the region, which the caller has checked for overflow.
+    pub(super) fn of_file(place: RegionPlace, file: &OwnedFd) -> Result<Self, VhostError> {
+        let block = block_bytes(file)?;
+        let len_of_file = fstat(file).map_err(|error| failed(0, error))?.st_size as u64;
+        let needed = place.offset + place.len;
+        if needed > len_of_file {
+            return Err(VhostError::FileTooShort { needed, len: len_of_file });
+        }
+        let offset = place.offset - place.offset % block;
+        let inset = (place.offset - offset) as usize;
+        let mapped = (inset + place.len as usize).next_multiple_of(block as usize);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                mapped,
+                protection,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file,
+                offset,
+            )
+        };
+        let start = start.map_err(|error| failed(mapped, error))?;
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns the null page unasked");
+        let Some(watch) = Watch::new(start, mapped) else {
+            // SAFETY: the mapping was just made and nobody knows of it.
+            let _ = unsafe { munmap(start.as_ptr().cast(), mapped) };
+            return Err(VhostError::TooManyMappings { limit: super::fault::MAX_MAPPINGS });
+        };
+        // SAFETY: `inset` is less than `mapped`.
+        let base = unsafe { start.add(inset) };
+        Ok(Self { base, len: place.len as usize, kind: Kind::File { start, mapped, watch } })
+    }
+
+    /// Zeroed memory of this process; `len` is not zero.
+    pub(super) fn of_heap(len: usize) -> Self {
+        let layout = Layout::from_size_align(len, 4096).expect("a region is shorter than the address space");
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { base, len, kind: Kind::Heap(layout) }
+    }
+
+    #[inline]
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(&self.kind, Kind::File { watch, .. } if watch.is_broken())
+    }
+
+    /// Address of a byte of the region.
+    ///
+    /// # Panics
+    /// When `len` bytes from `offset` leave the region: a bug of the caller.
+    #[inline]
+    pub(super) fn locate(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "access outside of a region");
+        // SAFETY: `offset` is at most `len`, and `len` bytes from `base` are ours.
+        unsafe { self.base.add(offset) }
+    }
+
+    #[inline]
+    pub(super) fn copy_from(&self, offset: usize, to: &mut [u8]) {
+        let from = self.locate(offset, to.len());
+        // SAFETY: the source has that many bytes (`locate`), the destination is a slice of ours. The guest may write
+        // meanwhile: bytes are copied in any mixture of old and new, and the caller validates the copy.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) };
+    }
+
+    #[inline]
+    pub(super) fn copy_to(&self, offset: usize, from: &[u8]) {
+        let to = self.locate(offset, from.len());
+        // SAFETY: as above, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match &mut self.kind {
+            Kind::File { start, mapped, watch } => {
+                watch.end();
+                // SAFETY: the mapping was made by `of_file` with this length, and is unmapped only here.
+                let _ = unsafe { munmap(start.as_ptr().cast(), *mapped) };
+            }
+            // SAFETY: allocated by `of_heap` with this layout, and freed only here.
+            Kind::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), *layout) },
+        }
+    }
+}
+
+/// Returns the unit in which the file is mapped: a page, or a huge page.
+fn block_bytes(file: &OwnedFd) -> Result<u64, VhostError> {
+    let status = fstatfs(file).map_err(|error| failed(0, error))?;
+    match status.f_type as u64 {
+        TMPFS => Ok(rustix::param::page_size() as u64),
+        HUGETLBFS => Ok(status.f_bsize as u64),
+        kind => Err(VhostError::BadFileSystem { kind }),
+    }
+}
+
+fn failed(len: usize, source: rustix::io::Errno) -> VhostError {
+    VhostError::Map { len, source: io::Error::from(source) }
+}

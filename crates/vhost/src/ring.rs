@@ -1,0 +1,95 @@
+//! The two kinds of ring, from the device's side.
+//!
+//! A buffer is *fetched*: its descriptors are copied, checked, and become [`Piece`]s of guest memory. Then it is
+//! *completed*: a used entry is written. Used entries become visible to the guest all at once, by *publishing*, which
+//! also says whether the guest wants a call. Nothing else moves a cursor, so a caller may fetch several buffers and
+//! leave them where they are.
+
+mod chain;
+pub(crate) mod packed;
+pub(crate) mod split;
+
+pub(crate) use chain::{Direction, Fetched, Pieces};
+pub(crate) use packed::PackedRing;
+pub(crate) use split::SplitRing;
+
+use crate::error::RingError;
+use crate::memory::GuestMemory;
+
+/// Descriptors that one chain may have, and pieces that all chains of one packet may have.
+pub const MAX_CHAIN: u32 = 256;
+pub(crate) const MAX_PIECES: usize = 512;
+
+/// The largest ring (virtio 1.3, 2.7 and 2.8).
+pub const MAX_RING: u32 = 32_768;
+
+/// Bytes that a packet to be sent may have with its header: 64 KiB of payload, and room for headers in front.
+pub const MAX_PACKET_BYTES: u32 = 65_536 + 256;
+
+/// Entries of a packed ring that [`Ring::waiting`] looks at.
+const LOOK_AHEAD: u16 = 128;
+
+/// A ring of either kind. Matched once for each verb below.
+#[derive(Debug)]
+pub(crate) enum Ring {
+    Split(SplitRing),
+    Packed(PackedRing),
+}
+
+macro_rules! either {
+    ($self:ident, $ring:ident => $verb:expr) => {
+        match $self {
+            Ring::Split($ring) => $verb,
+            Ring::Packed($ring) => $verb,
+        }
+    };
+}
+
+impl Ring {
+    /// Copies and checks the buffer that is `ahead` entries behind the next one, and adds its pieces to `pieces`.
+    #[inline]
+    pub(crate) fn fetch(
+        &mut self,
+        memory: &GuestMemory,
+        ahead: u16,
+        direction: Direction,
+        pieces: &mut Pieces,
+    ) -> Result<Option<Fetched>, RingError> {
+        either!(self, ring => ring.fetch(memory, ahead, direction, pieces))
+    }
+
+    /// Takes the next buffer and writes its used entry. `written` is the number of bytes that we wrote into it.
+    #[inline]
+    pub(crate) fn complete(&mut self, fetched: &Fetched, written: u32) {
+        either!(self, ring => ring.complete(fetched, written));
+    }
+
+    /// Shows the guest what was completed. Says whether the guest wants a call for it.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> bool {
+        either!(self, ring => ring.publish())
+    }
+
+    pub(crate) fn suppress_kicks(&mut self) {
+        either!(self, ring => ring.suppress_kicks());
+    }
+
+    /// Asks for a kick when the next buffer comes. `true`: one came meanwhile, and there may be no kick for it.
+    pub(crate) fn allow_kicks(&mut self) -> bool {
+        either!(self, ring => ring.allow_kicks())
+    }
+
+    /// Number of buffers that wait; of a packed ring, entries, and not more than [`LOOK_AHEAD`].
+    pub(crate) fn waiting(&self) -> u16 {
+        either!(self, ring => ring.waiting())
+    }
+
+    /// Where the ring goes on, as the protocol says it (`VHOST_USER_GET_VRING_BASE`).
+    pub(crate) fn base(&self) -> u32 {
+        either!(self, ring => ring.base())
+    }
+
+    pub(crate) fn size(&self) -> u16 {
+        either!(self, ring => ring.size())
+    }
+}

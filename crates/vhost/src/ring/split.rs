@@ -1,0 +1,195 @@
+//! The split ring (virtio 1.3, 2.7): a table of descriptors, a ring of available heads, a ring of used ones.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, Walk};
+use crate::error::RingError;
+use crate::memory::{Area, GuestMemory, RawDescriptor};
+
+/// `VRING_USED_F_NO_NOTIFY` and `VRING_AVAIL_F_NO_INTERRUPT`: both ends use the same bit for "do not disturb".
+const DO_NOT_DISTURB: u16 = 1;
+/// Offsets in both rings: flags, index, entries.
+const FLAGS: usize = 0;
+const INDEX: usize = 2;
+const ENTRIES: usize = 4;
+
+/// Bytes of the three parts of a ring of `size` entries, the event fields included.
+pub(crate) fn part_bytes(size: u16) -> [usize; 3] {
+    let size = usize::from(size);
+    [16 * size, 6 + 2 * size, 6 + 8 * size]
+}
+
+/// Alignments of the three parts.
+pub(crate) const ALIGN: [u64; 3] = [16, 2, 4];
+
+#[derive(Debug)]
+pub(crate) struct SplitRing {
+    descriptors: Area,
+    available: Area,
+    used: Area,
+    size: u16,
+    /// Next available entry to take.
+    next: u16,
+    /// The guest's index of available entries, when it was last read.
+    seen: u16,
+    /// Next used entry to write.
+    completed: u16,
+    /// Used entries that the guest was shown.
+    published: u16,
+    /// Used entries when it was last decided about a call.
+    judged: u16,
+    has_events: bool,
+    has_indirect: bool,
+}
+
+/// Cursors are free-running 16-bit numbers: an event between two of them was passed.
+#[inline]
+fn has_passed(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+impl SplitRing {
+    /// A ring whose parts are as long as [`part_bytes`] says; `size` is a power of two.
+    pub(crate) fn new([descriptors, available, used]: [Area; 3], size: u16, base: u16) -> Self {
+        let completed = used.load_u16(INDEX, Ordering::Relaxed);
+        Self {
+            descriptors,
+            available,
+            used,
+            size,
+            next: base,
+            seen: base,
+            completed,
+            published: completed,
+            judged: completed,
+            has_events: false,
+            has_indirect: false,
+        }
+    }
+
+    pub(crate) fn with_features(mut self, has_events: bool, has_indirect: bool) -> Self {
+        (self.has_events, self.has_indirect) = (has_events, has_indirect);
+        self
+    }
+
+    #[inline]
+    fn slot(&self, cursor: u16) -> usize {
+        usize::from(cursor & (self.size - 1))
+    }
+
+    /// Whether there is an entry at `position`. Reads the guest's index only when the last one is used up.
+    #[inline]
+    fn is_available(&mut self, position: u16) -> Result<bool, RingError> {
+        if self.seen != position {
+            return Ok(true);
+        }
+        self.seen = self.available.load_u16(INDEX, Ordering::Acquire);
+        let ahead = self.seen.wrapping_sub(self.next);
+        if ahead > self.size {
+            self.seen = position;
+            return Err(RingError::TooManyAvailable { ahead, size: self.size });
+        }
+        Ok(self.seen != position)
+    }
+
+    #[inline]
+    pub(super) fn fetch(
+        &mut self,
+        memory: &GuestMemory,
+        ahead: u16,
+        direction: Direction,
+        pieces: &mut Pieces,
+    ) -> Result<Option<Fetched>, RingError> {
+        let position = self.next.wrapping_add(ahead);
+        if !self.is_available(position)? {
+            return Ok(None);
+        }
+        let entry = ENTRIES + 2 * self.slot(position);
+        let head = self.available.load_u16(entry, Ordering::Relaxed);
+        let walk = Walk::new(memory, pieces, direction, u32::from(self.size));
+        self.walk(walk, head).map(Some)
+    }
+
+    /// Follows the chain from its head.
+    #[inline]
+    fn walk(&self, mut walk: Walk<'_>, head: u16) -> Result<Fetched, RingError> {
+        let mut index = head;
+        loop {
+            if index >= self.size {
+                return Err(RingError::DescriptorOutside { index, size: u32::from(self.size) });
+            }
+            let descriptor = self.descriptors.descriptor(index);
+            let RawDescriptor { third: flags, fourth: next, .. } = descriptor;
+            if flags & INDIRECT != 0 {
+                if flags & NEXT != 0 {
+                    return Err(RingError::IndirectNotAllowed);
+                }
+                walk.add_table(descriptor, self.has_indirect, |entry, _| {
+                    (entry.third, (entry.third & NEXT != 0).then_some(entry.fourth))
+                })?;
+                return Ok(walk.end(head, 1));
+            }
+            walk.add(descriptor, flags)?;
+            if flags & NEXT == 0 {
+                return Ok(walk.end(head, 1));
+            }
+            index = next;
+        }
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, fetched: &Fetched, written: u32) {
+        let entry = ENTRIES + 8 * self.slot(self.completed);
+        self.used.store_u32(entry, u32::from(fetched.id), Ordering::Relaxed);
+        self.used.store_u32(entry + 4, written, Ordering::Relaxed);
+        self.completed = self.completed.wrapping_add(1);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        if self.published == self.completed {
+            return false;
+        }
+        self.published = self.completed;
+        self.used.store_u16(INDEX, self.published, Ordering::Release);
+        // The guest writes what it wants, then looks at our index. We write our index, then look at what it wants.
+        fence(Ordering::SeqCst);
+        if !self.has_events {
+            return self.available.load_u16(FLAGS, Ordering::Relaxed) & DO_NOT_DISTURB == 0;
+        }
+        let event = self.available.load_u16(ENTRIES + 2 * usize::from(self.size), Ordering::Relaxed);
+        let old = std::mem::replace(&mut self.judged, self.published);
+        has_passed(event, old, self.published)
+    }
+
+    /// With events there is nothing to do: an event that lies behind is not passed again for 65,536 buffers.
+    pub(super) fn suppress_kicks(&mut self) {
+        if !self.has_events {
+            self.used.store_u16(FLAGS, DO_NOT_DISTURB, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn allow_kicks(&mut self) -> bool {
+        if self.has_events {
+            self.used.store_u16(ENTRIES + 8 * usize::from(self.size), self.next, Ordering::Relaxed);
+        } else {
+            self.used.store_u16(FLAGS, 0, Ordering::Relaxed);
+        }
+        // We write what we want, then look at the guest's index; the guest does the reverse.
+        fence(Ordering::SeqCst);
+        self.available.load_u16(INDEX, Ordering::Acquire) != self.next
+    }
+
+    pub(super) fn waiting(&self) -> u16 {
+        self.available.load_u16(INDEX, Ordering::Relaxed).wrapping_sub(self.next).min(self.size)
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        u32::from(self.next)
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+}

@@ -1,0 +1,391 @@
+//! One virtqueue of a guest: packets in, packets out, and the bells at both ends.
+//!
+//! A guest's transmit queue is emptied by [`Virtqueue::offered`] and then [`Virtqueue::take`] or
+//! [`Virtqueue::discard`]. Its receive queue is filled by [`Virtqueue::put`]. After a turn, [`Virtqueue::publish`]
+//! shows the guest what was done and says whether it wants a call.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::error::{RingError, VhostError};
+use crate::features::Features;
+use crate::header::{MAX_HEADER_BYTES, NetHeader};
+use crate::memory::{GuestMemory, Piece};
+use crate::ring::{Direction, Fetched, MAX_RING, PackedRing, Pieces, Ring, SplitRing, packed, split};
+
+/// Where a ring lies and where it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingPlace {
+    /// Index of the queue in its device: receive queue 2n, transmit queue 2n + 1.
+    pub index: usize,
+    /// Number of entries.
+    pub size: u16,
+    /// Front end's address of the descriptors.
+    pub descriptors: u64,
+    /// Front end's address of the driver's part: the available ring, or its event structure.
+    pub driver: u64,
+    /// Front end's address of the device's part: the used ring, or its event structure.
+    pub device: u64,
+    /// Where the ring goes on, as in `VHOST_USER_SET_VRING_BASE`.
+    pub base: u32,
+}
+
+/// File descriptors that wake the two ends. Those of a [`crate::Backend`] are eventfds or pipes that never block.
+#[derive(Debug, Default)]
+pub struct Bells {
+    /// Readable when the guest has new buffers. `None`: the guest does not kick, and its queue is to be polled.
+    pub kick: Option<Arc<OwnedFd>>,
+    /// Written when the guest is to look at its used buffers. `None`: the guest polls.
+    pub call: Option<Arc<OwnedFd>>,
+}
+
+/// A packet at the front of a transmit queue, before it is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Header of the packet, as the guest wrote it.
+    pub header: NetHeader,
+    /// Bytes of the packet; at most [`crate::MAX_PACKET_BYTES`], and maybe zero.
+    pub len: u32,
+}
+
+/// What became of a packet for a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The packet lies in the guest's buffers.
+    Done,
+    /// The guest has too few buffers now, and the ring is as it was.
+    Full,
+    /// No buffer that the guest offers takes a packet of this length, and the ring is as it was.
+    TooLong,
+}
+
+/// A ring that has started.
+#[derive(Debug)]
+pub struct Virtqueue {
+    index: usize,
+    memory: Arc<GuestMemory>,
+    ring: Ring,
+    pieces: Pieces,
+    /// Buffers of the packet that is being written.
+    chains: Vec<Fetched>,
+    /// The buffer at the front, while a packet is offered.
+    offered: Option<(Fetched, Offer)>,
+    header_bytes: u32,
+    is_mergeable: bool,
+    bells: Bells,
+}
+
+impl Virtqueue {
+    /// Finds the parts of a ring in a guest's memory.
+    ///
+    /// # Errors
+    /// The size, the base, or the place of a part.
+    pub fn new(
+        memory: Arc<GuestMemory>,
+        features: Features,
+        place: RingPlace,
+        bells: Bells,
+    ) -> Result<Self, VhostError> {
+        let ring = open(&memory, features, place)?;
+        Ok(Self {
+            index: place.index,
+            memory,
+            ring,
+            pieces: Pieces::new(),
+            chains: Vec::with_capacity(usize::from(place.size).min(crate::ring::MAX_PIECES)),
+            offered: None,
+            header_bytes: features.header_bytes(),
+            is_mergeable: features.has(Features::MRG_RXBUF),
+            bells,
+        })
+    }
+
+    /// Returns the queue's index in its device.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns the ring's number of entries.
+    pub fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    /// Returns where the ring goes on, in the form of [`RingPlace::base`].
+    pub fn base(&self) -> u32 {
+        self.ring.base()
+    }
+
+    /// Number of buffers that wait. Of a packed ring it is the number of entries, at most 128.
+    #[inline]
+    pub fn waiting(&self) -> u16 {
+        self.ring.waiting()
+    }
+
+    /// Whether a fault hit the guest's memory. Ask once a turn; a broken guest's port is to be broken.
+    #[inline]
+    pub fn is_broken(&self) -> bool {
+        self.memory.is_broken()
+    }
+
+    /// Returns the packet at the front of a transmit queue: its header and length, before its payload is copied.
+    /// Asked again, it says the same until the packet is taken or discarded. Packet path.
+    ///
+    /// # Errors
+    /// The ring is malformed, and the port is to be broken.
+    #[inline]
+    pub fn offered(&mut self) -> Result<Option<Offer>, RingError> {
+        if let Some((_, offer)) = self.offered {
+            return Ok(Some(offer));
+        }
+        self.pieces.clear();
+        let fetched = self.ring.fetch(&self.memory, 0, Direction::FromGuest, &mut self.pieces)?;
+        let Some(fetched) = fetched else { return Ok(None) };
+        let needed = self.header_bytes;
+        let Some(len) = fetched.len.checked_sub(needed) else {
+            return Err(RingError::TooShort { len: fetched.len, needed });
+        };
+        let mut bytes = [0; MAX_HEADER_BYTES];
+        Cursor::new(self.pieces.all(), 0).copy_from(&self.memory, &mut bytes[..needed as usize]);
+        let offer = Offer { header: NetHeader::from_bytes(&bytes), len };
+        self.offered = Some((fetched, offer));
+        Ok(Some(offer))
+    }
+
+    /// Copies the offered packet into `frames`, each as far as it goes, and gives its buffers back to the guest.
+    /// Returns the number of bytes copied: less than the packet has only if the frames are too few. Packet path.
+    #[inline]
+    pub fn take<'a>(&mut self, frames: impl IntoIterator<Item = &'a mut [u8]>) -> u32 {
+        let Some((fetched, offer)) = self.offered.take() else { return 0 };
+        let mut reader = Cursor::new(self.pieces.all(), self.header_bytes);
+        let mut copied = 0;
+        for frame in frames {
+            let len = (frame.len() as u32).min(offer.len - copied);
+            reader.copy_from(&self.memory, &mut frame[..len as usize]);
+            copied += len;
+        }
+        self.ring.complete(&fetched, 0);
+        copied
+    }
+
+    /// Gives the buffers of the offered packet back to the guest without a copy. Packet path.
+    #[inline]
+    pub fn discard(&mut self) {
+        if let Some((fetched, _)) = self.offered.take() {
+            self.ring.complete(&fetched, 0);
+        }
+    }
+
+    /// Writes a packet of `len` bytes into buffers of a receive queue: all of it or nothing. Packet path.
+    ///
+    /// # Errors
+    /// The ring is malformed, and the port is to be broken.
+    #[inline]
+    pub fn put<'a>(
+        &mut self,
+        header: NetHeader,
+        packet: impl IntoIterator<Item = &'a [u8]>,
+        len: u32,
+    ) -> Result<Put, RingError> {
+        let needed = len.saturating_add(self.header_bytes);
+        match self.gather(needed)? {
+            Put::Done => {}
+            other => return Ok(other),
+        }
+        let bytes = header.to_bytes(self.chains.len() as u16);
+        let mut writer = Cursor::new(self.pieces.all(), 0);
+        writer.copy_to(&self.memory, &bytes[..self.header_bytes as usize]);
+        let mut left = len;
+        for part in packet {
+            let part = &part[..part.len().min(left as usize)];
+            writer.copy_to(&self.memory, part);
+            left -= part.len() as u32;
+        }
+        debug_assert_eq!(left, 0, "a packet is as long as its caller says");
+        self.finish(needed - left);
+        Ok(Put::Done)
+    }
+
+    /// Fetches as many buffers as `needed` bytes take.
+    #[inline]
+    fn gather(&mut self, needed: u32) -> Result<Put, RingError> {
+        self.pieces.clear();
+        self.chains.clear();
+        let (mut room, mut slots) = (0u32, 0u16);
+        while room < needed {
+            if !self.chains.is_empty() && !self.is_mergeable {
+                return Ok(Put::TooLong);
+            }
+            if slots >= self.ring.size() || self.chains.len() == self.chains.capacity() {
+                return Ok(Put::TooLong);
+            }
+            let fetched = self.ring.fetch(&self.memory, slots, Direction::ToGuest, &mut self.pieces)?;
+            let Some(fetched) = fetched else { return Ok(Put::Full) };
+            if self.chains.is_empty() && fetched.len < self.header_bytes {
+                return Err(RingError::TooShort { len: fetched.len, needed: self.header_bytes });
+            }
+            room = room.saturating_add(fetched.len);
+            slots = slots.saturating_add(fetched.slots);
+            self.chains.push(fetched);
+        }
+        Ok(Put::Done)
+    }
+
+    /// Writes the used entries of the packet's buffers.
+    #[inline]
+    fn finish(&mut self, written: u32) {
+        let mut left = written;
+        for fetched in &self.chains {
+            let part = left.min(fetched.len);
+            self.ring.complete(fetched, part);
+            left -= part;
+        }
+    }
+
+    /// Shows the guest all buffers that were used since the last call of this function, by one store.
+    /// Returns whether the guest wants a call for them ([`Virtqueue::call`]). Packet path, once a turn.
+    #[inline]
+    #[must_use = "a guest that is not called may sleep for ever"]
+    pub fn publish(&mut self) -> bool {
+        self.ring.publish()
+    }
+
+    /// Asks the guest for no kicks; for as long as the queue is polled.
+    #[inline]
+    pub fn suppress_kicks(&mut self) {
+        self.ring.suppress_kicks();
+    }
+
+    /// Asks the guest for a kick with its next buffer. Returns `true` if a buffer came meanwhile: then the queue is to
+    /// be served once more, since there may be no kick for it.
+    #[inline]
+    #[must_use = "a buffer that came meanwhile may have no kick"]
+    pub fn allow_kicks(&mut self) -> bool {
+        self.ring.allow_kicks()
+    }
+
+    /// Calls the guest: one system call, which does not block. A pipe that is full already wakes its reader.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn call(&self) -> io::Result<()> {
+        let Some(call) = &self.bells.call else { return Ok(()) };
+        match rustix::io::write(call, &1u64.to_ne_bytes()) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns what becomes readable when the guest kicks. `None`: the guest does not kick; poll the queue.
+    pub fn kick(&self) -> Option<BorrowedFd<'_>> {
+        self.bells.kick.as_ref().map(|kick| kick.as_fd())
+    }
+
+    /// Takes note of all kicks so far, so that the descriptor is readable only after the next. Does not block.
+    pub fn hear_kicks(&self) {
+        if let Some(kick) = &self.bells.kick {
+            let mut bytes = [0; 512];
+            // An eventfd gives one number, a pipe one of eight bytes for each kick. If more is left, it is heard later.
+            let _ = rustix::io::read(kick, &mut bytes);
+        }
+    }
+
+    /// Copies the next command of a control queue into `command`, at most as much as fits. Returns how much that is.
+    pub(crate) fn command(&mut self, command: &mut [u8]) -> Result<Option<usize>, RingError> {
+        self.pieces.clear();
+        let fetched = self.ring.fetch(&self.memory, 0, Direction::Both, &mut self.pieces)?;
+        let Some(fetched) = fetched else { return Ok(None) };
+        let (readable, _) = self.pieces.split();
+        let total: u32 = readable.iter().map(Piece::len).sum();
+        let len = command.len().min(total as usize);
+        Cursor::new(readable, 0).copy_from(&self.memory, &mut command[..len]);
+        self.offered = Some((fetched, Offer { header: NetHeader::default(), len: len as u32 }));
+        Ok(Some(len))
+    }
+
+    /// Answers the command that was copied last, as far as the guest left room.
+    pub(crate) fn answer(&mut self, answer: &[u8]) {
+        let Some((fetched, _)) = self.offered.take() else { return };
+        let (_, writable) = self.pieces.split();
+        let room: u32 = writable.iter().map(Piece::len).fold(0, u32::saturating_add);
+        let len = (answer.len() as u32).min(room);
+        Cursor::new(writable, 0).copy_to(&self.memory, &answer[..len as usize]);
+        self.ring.complete(&fetched, len);
+    }
+}
+
+/// A place in a list of pieces.
+struct Cursor<'a> {
+    pieces: &'a [Piece],
+    at: u32,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn new(pieces: &'a [Piece], skip: u32) -> Self {
+        let mut cursor = Self { pieces, at: 0 };
+        cursor.walk(skip, |_, _, _, _| {});
+        cursor
+    }
+
+    #[inline]
+    fn copy_from(&mut self, memory: &GuestMemory, to: &mut [u8]) {
+        self.walk(to.len() as u32, |piece, at, done, len| {
+            memory.copy_from(piece, at, &mut to[done as usize..(done + len) as usize]);
+        });
+    }
+
+    #[inline]
+    fn copy_to(&mut self, memory: &GuestMemory, from: &[u8]) {
+        self.walk(from.len() as u32, |piece, at, done, len| {
+            memory.copy_to(piece, at, &from[done as usize..(done + len) as usize]);
+        });
+    }
+
+    /// Goes on by `len` bytes. Calls `each` with a piece, a place in it, the bytes passed before, and the bytes here.
+    #[inline]
+    fn walk(&mut self, len: u32, mut each: impl FnMut(&Piece, u32, u32, u32)) {
+        let mut done = 0;
+        while done < len {
+            let Some(piece) = self.pieces.first() else { return };
+            let here = (piece.len() - self.at).min(len - done);
+            each(piece, self.at, done, here);
+            self.at += here;
+            done += here;
+            if self.at == piece.len() {
+                self.pieces = &self.pieces[1..];
+                self.at = 0;
+            }
+        }
+    }
+}
+
+fn open(memory: &GuestMemory, features: Features, place: RingPlace) -> Result<Ring, VhostError> {
+    let RingPlace { index, size, descriptors, driver, device, base } = place;
+    let is_packed = features.has(Features::RING_PACKED);
+    let is_possible = size > 0 && u32::from(size) <= MAX_RING && (is_packed || size.is_power_of_two());
+    if !is_possible {
+        return Err(VhostError::BadRingSize { size: size.into(), limit: MAX_RING });
+    }
+    let (bytes, align) = match is_packed {
+        true => (packed::part_bytes(size), packed::ALIGN),
+        false => (split::part_bytes(size), split::ALIGN),
+    };
+    let addresses = [descriptors, driver, device];
+    let part = |which: usize, part: &'static str| {
+        let (address, align) = (addresses[which], align[which]);
+        let area = memory.area(address, bytes[which], align);
+        area.ok_or(VhostError::BadRingAddress { index, part, address, align })
+    };
+    let areas = [part(0, "descriptors")?, part(1, "driver's part")?, part(2, "device's part")?];
+    let (events, indirect) = (features.has(Features::EVENT_IDX), features.has(Features::INDIRECT_DESC));
+    if is_packed {
+        let ring = PackedRing::new(areas, size, base).ok_or(VhostError::BadBase { base, size })?;
+        return Ok(Ring::Packed(ring.with_features(events, indirect)));
+    }
+    let base = u16::try_from(base).map_err(|_| VhostError::BadBase { base, size })?;
+    Ok(Ring::Split(SplitRing::new(areas, size, base).with_features(events, indirect)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,421 @@
+//! The device's end of a queue against a driver that keeps the rules, and against one that does not.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::driver::{Driver, DriverOptions, Part};
+use crate::header::gso;
+
+const BASIC: Features = Features(Features::VERSION_1.0 | Features::INDIRECT_DESC.0);
+
+/// Rings of both kinds, with and without events.
+fn kinds() -> [Features; 4] {
+    let packed = BASIC.with(Features::RING_PACKED);
+    [BASIC, BASIC.with(Features::EVENT_IDX), packed, packed.with(Features::EVENT_IDX)]
+}
+
+fn driver(features: Features, size: u16) -> Driver {
+    Driver::new(DriverOptions::new(features, size, 4096)).expect("a possible ring")
+}
+
+/// The packet at the front, copied into frames of `frame` bytes.
+fn take_all(queue: &mut Virtqueue, frame: usize) -> Option<(NetHeader, Vec<u8>)> {
+    let Offer { header, len } = queue.offered().expect("the driver keeps the rules")?;
+    let mut packet = vec![0; len as usize];
+    assert_eq!(queue.take(packet.chunks_mut(frame)), len);
+    Some((header, packet))
+}
+
+fn put(queue: &mut Virtqueue, packet: &[u8]) -> Put {
+    let result = queue.put(NetHeader::default(), packet.chunks(100), packet.len() as u32);
+    result.expect("the driver keeps the rules")
+}
+
+/// Makes receive buffers of 100 bytes available.
+fn offer(driver: &mut Driver, buffers: usize) {
+    for _ in 0..buffers {
+        driver.offer(&[100]).expect("the ring has room");
+    }
+}
+
+#[test]
+fn a_packet_and_its_header_come_out_as_they_went_in() {
+    for features in kinds() {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(1).expect("the driver's ring");
+        let header = NetHeader {
+            flags: 1,
+            gso_type: gso::TCPV6,
+            hdr_len: 54,
+            gso_size: 1440,
+            csum_start: 34,
+            csum_offset: 16,
+        };
+        driver.send(header, &[b"for", b"e", b"bay"]).expect("the ring is empty");
+        assert_eq!(queue.offered(), Ok(None), "the driver has not shown it yet");
+        driver.publish();
+        let offer = Offer { header, len: 7 };
+        assert_eq!([queue.offered(), queue.offered()], [Ok(Some(offer)); 2]);
+        assert_eq!(take_all(&mut queue, 2), Some((header, b"forebay".to_vec())));
+        assert_eq!(queue.offered(), Ok(None));
+        assert!(driver.used().is_none(), "it was not published yet");
+        let _ = queue.publish();
+        assert!(driver.used().expect("the buffer came back").written.is_empty());
+    }
+}
+
+#[test]
+fn a_header_may_lie_in_a_descriptor_of_its_own_or_in_several() {
+    for features in kinds() {
+        for indirect in [false, true] {
+            let mut driver = driver(features, 8);
+            let mut queue = driver.device(1).expect("the driver's ring");
+            let parts = [&[1u8, 0][..], &[0; 10], b"pay", b"load"].map(Part::Bytes);
+            driver.add(&parts, indirect).expect("the ring is empty");
+            driver.publish();
+            let header = NetHeader { flags: 1, ..NetHeader::default() };
+            assert_eq!(take_all(&mut queue, 64), Some((header, b"payload".to_vec())));
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_is_discarded_gives_its_buffer_back() {
+    for features in kinds() {
+        let mut driver = driver(features, 4);
+        let mut queue = driver.device(1).expect("the driver's ring");
+        let id = driver.send(NetHeader::default(), &[b"no"]);
+        driver.publish();
+        assert!(queue.offered().expect("it is well-formed").is_some());
+        queue.discard();
+        let _ = queue.publish();
+        assert_eq!(driver.used().map(|used| used.id), id);
+        assert_eq!(queue.offered(), Ok(None));
+    }
+}
+
+#[test]
+fn a_packet_for_the_guest_lies_behind_its_header() {
+    for features in kinds() {
+        let mut driver = driver(features, 4);
+        let mut queue = driver.device(0).expect("the driver's ring");
+        driver.offer(&[5, 100]).expect("the ring is empty");
+        driver.publish();
+        let header = NetHeader { gso_type: gso::UDP_L4, ..NetHeader::default() };
+        assert_eq!(queue.put(header, [&b"fore"[..], b"bay"], 7), Ok(Put::Done));
+        let _ = queue.publish();
+        let used = driver.used().expect("the buffer was used");
+        assert_eq!(used.written[..12], header.to_bytes(1)[..12]);
+        assert_eq!(&used.written[12..], b"forebay");
+    }
+}
+
+#[test]
+fn without_enough_buffers_nothing_is_consumed() {
+    for features in kinds().map(|features| features.with(Features::MRG_RXBUF)) {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(0).expect("the driver's ring");
+        offer(&mut driver, 3);
+        driver.publish();
+        assert_eq!(put(&mut queue, &[7; 289]), Put::Full);
+        assert!(!queue.publish() && driver.used().is_none());
+        assert_eq!(put(&mut queue, &[7; 288]), Put::Done);
+        let _ = queue.publish();
+        let parts: Vec<_> = std::iter::from_fn(|| driver.used()).map(|used| used.written).collect();
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [100; 3]);
+        assert_eq!(parts[0][10..12], 3u16.to_le_bytes(), "the number of buffers");
+        assert_eq!(parts.concat()[12..], [7; 288]);
+    }
+}
+
+#[test]
+fn a_packet_that_no_buffer_can_hold_is_too_long_and_not_waited_for() {
+    for features in kinds() {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(0).expect("the driver's ring");
+        offer(&mut driver, 4);
+        driver.publish();
+        assert_eq!(put(&mut queue, &[7; 89]), Put::TooLong, "buffers are not mergeable");
+        assert_eq!(put(&mut queue, &[7; 88]), Put::Done);
+    }
+    let mut driver = driver(BASIC.with(Features::MRG_RXBUF), 2);
+    let mut queue = driver.device(0).expect("the driver's ring");
+    offer(&mut driver, 2);
+    driver.publish();
+    assert_eq!(put(&mut queue, &[7; 189]), Put::TooLong, "the whole ring is too short");
+}
+
+#[test]
+fn a_guest_that_wants_calls_is_called_once_until_it_wants_more() {
+    for features in kinds() {
+        let has_events = features.has(Features::EVENT_IDX);
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(0).expect("the driver's ring");
+        offer(&mut driver, 6);
+        driver.publish();
+        let publish = |queue: &mut Virtqueue| {
+            assert_eq!(put(queue, b"x"), Put::Done);
+            queue.publish()
+        };
+        assert!(!driver.want_calls(true));
+        assert!(publish(&mut queue), "{features:?}");
+        assert_eq!(publish(&mut queue), !has_events, "the event has passed");
+        assert!(driver.want_calls(false));
+        assert!(!publish(&mut queue), "calls are not wanted");
+        while driver.used().is_some() {}
+        assert!(!driver.want_calls(true));
+        assert!(publish(&mut queue), "wanted again");
+        assert!(!queue.publish(), "nothing new");
+    }
+}
+
+#[test]
+fn a_guest_kicks_only_when_it_is_asked_to() {
+    for features in kinds() {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(1).expect("the driver's ring");
+        let send = |driver: &mut Driver| {
+            driver.send(NetHeader::default(), &[b"x"]).expect("there is room");
+            driver.publish()
+        };
+        assert!(!queue.allow_kicks());
+        assert!(send(&mut driver), "{features:?}");
+        queue.suppress_kicks();
+        assert!(!send(&mut driver), "{features:?}");
+        assert!(queue.allow_kicks(), "two packets came meanwhile");
+        while take_all(&mut queue, 64).is_some() {}
+        assert!(!queue.allow_kicks());
+        assert!(send(&mut driver), "{features:?}");
+    }
+}
+
+#[test]
+fn a_queue_goes_on_where_another_ended() {
+    for features in kinds() {
+        let mut driver = driver(features, 4);
+        let mut queue = driver.device(1).expect("the driver's ring");
+        for round in 0u8..23 {
+            driver.send(NetHeader::default(), &[&[round]]).expect("the last one was used");
+            driver.publish();
+            assert_eq!(take_all(&mut queue, 64).map(|(_, packet)| packet), Some(vec![round]));
+            let _ = queue.publish();
+            assert!(driver.used().is_some());
+            let place = RingPlace { base: queue.base(), ..driver.place(1) };
+            queue = Virtqueue::new(Arc::clone(driver.memory()), features, place, Bells::default())
+                .expect("the same ring");
+        }
+    }
+}
+
+#[test]
+fn a_command_is_read_and_answered_in_one_chain() {
+    for features in kinds() {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(2).expect("the driver's ring");
+        driver.add(&[Part::Bytes(b"cl"), Part::Bytes(b"ass"), Part::Room(1)], false).expect("room");
+        driver.publish();
+        let mut command = [0; 64];
+        assert_eq!(queue.command(&mut command), Ok(Some(5)));
+        assert_eq!(&command[..5], b"class");
+        queue.answer(&[1, 2, 3]);
+        assert!(queue.publish());
+        assert_eq!(driver.used().expect("an answer").written, [1]);
+        assert_eq!(queue.command(&mut command), Ok(None));
+    }
+}
+
+/// Something that either end does.
+#[derive(Clone, Debug)]
+enum Step {
+    Send(Vec<u16>, bool),
+    Offer(Vec<u16>, bool),
+    ShowDevice,
+    Take(u16),
+    Discard,
+    Put(u16),
+    ShowGuest,
+    Collect,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let parts = || proptest::collection::vec(1u16..300, 1..5);
+    let step = prop_oneof![
+        (parts(), any::<bool>()).prop_map(|(parts, indirect)| Step::Send(parts, indirect)),
+        (parts(), any::<bool>()).prop_map(|(parts, indirect)| Step::Offer(parts, indirect)),
+        Just(Step::ShowDevice),
+        (1u16..300).prop_map(Step::Take),
+        Just(Step::Discard),
+        (0u16..900).prop_map(Step::Put),
+        Just(Step::ShowGuest),
+        Just(Step::Collect),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+/// What both ends must agree on.
+#[derive(Default)]
+struct Oracle {
+    /// Packets that the guest sent: added, shown to the device.
+    added: VecDeque<Vec<u8>>,
+    shown: VecDeque<Vec<u8>>,
+    /// Rooms of receive buffers: added, shown.
+    rooms_added: VecDeque<u32>,
+    rooms: VecDeque<u32>,
+    /// What the guest is to receive: written, shown.
+    written: VecDeque<Vec<u8>>,
+    due: VecDeque<Vec<u8>>,
+    /// Transmit buffers that come back: used, shown.
+    used: usize,
+    returned: usize,
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + seed * 13) as u8).collect()
+}
+
+/// Runs the steps over a transmit and a receive queue and compares each with the oracle.
+fn run(steps: Vec<Step>, features: Features, base: u32) {
+    let options = DriverOptions { base, ..DriverOptions::new(features, 8, 4096) };
+    let mut sender = Driver::new(options).expect("a possible ring");
+    let mut receiver = Driver::new(options).expect("a possible ring");
+    let mut transmit = sender.device(1).expect("the driver's ring");
+    let mut receive = receiver.device(0).expect("the driver's ring");
+    let is_mergeable = features.has(Features::MRG_RXBUF);
+    let mut oracle = Oracle::default();
+    for (seed, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Send(parts, indirect) => {
+                let packet = bytes(parts.iter().map(|len| usize::from(*len)).sum(), seed);
+                let mut rest = &packet[..];
+                let mut all = vec![Part::Bytes(&[0; 12])];
+                for len in parts {
+                    let (part, behind) = rest.split_at(usize::from(len));
+                    all.push(Part::Bytes(part));
+                    rest = behind;
+                }
+                if sender.add(&all, indirect).is_some() {
+                    oracle.added.push_back(packet);
+                }
+            }
+            Step::Offer(parts, indirect) => {
+                let parts: Vec<u32> = parts
+                    .iter()
+                    .enumerate()
+                    .map(|(at, len)| u32::from(*len) + if at == 0 { 12 } else { 0 })
+                    .collect();
+                let all: Vec<Part<'_>> = parts.iter().map(|len| Part::Room(*len)).collect();
+                if receiver.add(&all, indirect).is_some() {
+                    oracle.rooms_added.push_back(parts.iter().sum());
+                }
+            }
+            Step::ShowDevice => {
+                sender.publish();
+                receiver.publish();
+                oracle.shown.append(&mut oracle.added);
+                oracle.rooms.append(&mut oracle.rooms_added);
+            }
+            Step::Take(frame) => {
+                let taken = take_all(&mut transmit, usize::from(frame)).map(|(_, packet)| packet);
+                oracle.used += usize::from(taken.is_some());
+                assert_eq!(taken, oracle.shown.pop_front());
+            }
+            Step::Discard => {
+                let offered = transmit.offered().expect("well-formed").map(|offer| offer.len as usize);
+                assert_eq!(offered, oracle.shown.pop_front().map(|packet| packet.len()));
+                transmit.discard();
+                oracle.used += usize::from(offered.is_some());
+            }
+            Step::Put(len) => {
+                let packet = bytes(usize::from(len), seed);
+                let needed = u32::from(len) + 12;
+                let (mut room, mut buffers) = (0, 0);
+                while room < needed && buffers < oracle.rooms.len() && (is_mergeable || buffers == 0) {
+                    room += oracle.rooms[buffers];
+                    buffers += 1;
+                }
+                match put(&mut receive, &packet) {
+                    Put::Done => {
+                        assert!(room >= needed);
+                        let header = NetHeader::default().to_bytes(buffers as u16);
+                        let whole = [&header[..12], &packet].concat();
+                        let mut rest = &whole[..];
+                        for room in oracle.rooms.drain(..buffers) {
+                            let (here, behind) = rest.split_at(rest.len().min(room as usize));
+                            oracle.written.push_back(here.to_vec());
+                            rest = behind;
+                        }
+                    }
+                    Put::Full => assert!(room < needed && (is_mergeable || oracle.rooms.is_empty())),
+                    Put::TooLong => assert!(room < needed && (!is_mergeable || buffers > 0)),
+                }
+            }
+            Step::ShowGuest => {
+                let _ = transmit.publish();
+                let _ = receive.publish();
+                oracle.due.append(&mut oracle.written);
+                oracle.returned += std::mem::take(&mut oracle.used);
+            }
+            Step::Collect => {
+                let received: Vec<_> =
+                    std::iter::from_fn(|| receiver.used()).map(|used| used.written).collect();
+                assert_eq!(received, oracle.due.drain(..).collect::<Vec<_>>());
+                let returned = std::iter::from_fn(|| sender.used()).count();
+                assert_eq!(returned, std::mem::take(&mut oracle.returned));
+            }
+        }
+        assert_eq!(usize::from(transmit.waiting().min(1)), oracle.shown.len().min(1));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..Default::default() })]
+
+    /// A split ring begins close to the wrap of its 16-bit indexes.
+    #[test]
+    fn a_split_ring_does_what_a_list_of_packets_does(
+        steps in steps(), base in 0xfff0u32..0x1_0000, events: bool, mergeable: bool,
+    ) {
+        let mut features = BASIC;
+        if events { features = features.with(Features::EVENT_IDX) }
+        if mergeable { features = features.with(Features::MRG_RXBUF) }
+        run(steps, features, base);
+    }
+
+    /// A packed ring begins anywhere, with either wrap counter.
+    #[test]
+    fn a_packed_ring_does_what_a_list_of_packets_does(
+        steps in steps(), index in 0u32..8, wrap: bool, events: bool, mergeable: bool,
+    ) {
+        let mut features = BASIC.with(Features::RING_PACKED);
+        if events { features = features.with(Features::EVENT_IDX) }
+        if mergeable { features = features.with(Features::MRG_RXBUF) }
+        let position = index | if wrap { 0x8000 } else { 0 };
+        run(steps, features, position | position << 16);
+    }
+
+    /// A guest that writes anything into its ring is served or refused; there is no panic, and work is bounded.
+    #[test]
+    fn rubbish_in_a_ring_breaks_nothing(
+        writes in proptest::collection::vec((0u64..700, any::<[u8; 8]>()), 1..60), packed: bool,
+    ) {
+        let features = BASIC.with(if packed { Features::RING_PACKED } else { Features(0) }).with(Features::MRG_RXBUF);
+        let mut driver = driver(features, 8);
+        let mut transmit = driver.device(1).expect("the driver's ring");
+        let mut receive = driver.device(0).expect("the driver's ring");
+        driver.send(NetHeader::default(), &[b"a packet"]);
+        driver.publish();
+        for (offset, bytes) in writes {
+            driver.memory().write(crate::driver::GUEST_START + offset, &bytes);
+            if let Ok(Some(offer)) = transmit.offered() {
+                let mut packet = vec![0; offer.len as usize];
+                prop_assert_eq!(transmit.take([&mut packet[..]]), offer.len);
+            }
+            let _ = receive.put(NetHeader::default(), [&[1; 200][..]], 200);
+            let _ = (transmit.publish(), receive.publish(), transmit.allow_kicks(), receive.waiting());
+        }
+    }
+}
+
+mod hostile;
