@@ -39,17 +39,31 @@
 //! ```
 //! Before it sleeps, a worker calls [`Virtqueue::allow_kicks`] and waits for [`Virtqueue::kick`].
 //!
+//! # A port's control side
+//! A [`Backend`] drives one connected stream. Its owner polls [`Backend::descriptors`], calls [`Backend::handle`] when
+//! one is readable, and implements [`Owner`]: queues are handed over when they start and asked back when they stop.
+//! The back end has no thread and never waits for the front end; [`VhostError`] means that this port is to be closed.
+//!
 //! Unsafe code lives in `memory`: `mapping`, `area` and `fault`; each block says why it is sound.
 #![deny(unsafe_code)]
 
+mod backend;
+mod config;
+mod connection;
+mod control_queue;
+mod doorbell;
 pub mod driver;
 mod error;
 mod features;
 mod header;
 mod memory;
+mod message;
 mod ring;
 mod virtqueue;
 
+pub use backend::{Backend, DeviceOptions, MAX_PAIRS, Owner, Progress};
+pub use config::{CONFIG_BYTES, NetConfig};
+pub use control_queue::{Coalescing, Event, RxMode};
 pub use error::{RingError, VhostError};
 pub use features::Features;
 pub use header::{DATA_VALID, NEEDS_CSUM, NetHeader, gso};
