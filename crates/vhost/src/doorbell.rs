@@ -1,6 +1,7 @@
 //! Descriptors that a front end passes: for kicks, for calls, for requests of the back end.
 //!
-//! Whoever uses them must never wait for the front end. So only kinds are taken that can be made not to block.
+//! Whoever uses them must never wait for the front end. So only kinds are taken that can be made not to block. Both
+//! ends share that setting: a front end has to poll its eventfds before it reads them, as all do that are known here.
 
 use std::os::fd::OwnedFd;
 

@@ -216,3 +216,6 @@ impl RegionPlace {
             || other.user_contains(self.user)
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -1,1 +1,265 @@
+//! The back end against a front end that writes raw messages.
 
+mod front;
+mod hostile;
+
+use front::{Front, Held, QUEUE_SIZE};
+
+use super::*;
+use crate::driver::{Driver, DriverOptions};
+use crate::header::NetHeader;
+use crate::virtqueue::Put;
+
+/// Features of a modest guest.
+const FEATURES: Features = Features(
+    Features::VERSION_1.0
+        | Features::PROTOCOL_FEATURES.0
+        | Features::EVENT_IDX.0
+        | Features::CTRL_VQ.0
+        | Features::MQ.0
+        | Features::GUEST_ANNOUNCE.0
+        | Features::CTRL_MAC_ADDR.0,
+);
+
+fn driver_of(front: &Front, features: Features) -> Driver {
+    let options = DriverOptions::new(features, QUEUE_SIZE, 4096);
+    Driver::in_memory(options, Arc::clone(&front.memory)).expect("the front end's memory is long enough")
+}
+
+/// A front end whose transmit queue runs.
+fn running(features: Features) -> (Front, Backend, Held, Driver) {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.negotiate(features);
+    front.share_memory();
+    let driver = driver_of(&front, features);
+    front.start_queue(&driver, 1);
+    assert_eq!(backend.handle(&mut held).expect("a proper front end"), Progress::Waiting);
+    (front, backend, held, driver)
+}
+
+#[test]
+fn what_the_device_offers_is_what_it_says() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.send(request::GET_FEATURES, &[]);
+    front.send(request::GET_PROTOCOL_FEATURES, &[]);
+    front.set_u64(request::SET_PROTOCOL_FEATURES, protocol::ALL);
+    front.send(request::GET_QUEUE_NUM, &[]);
+    front.send(request::GET_MAX_MEM_SLOTS, &[]);
+    front.set_u64(request::SET_STATUS, 7);
+    front.send(request::GET_STATUS, &[]);
+    backend.handle(&mut held).expect("a proper front end");
+    let answers = [Features::ALL.0, protocol::ALL, 2, MAX_REGIONS as u64, 7];
+    for answer in answers {
+        assert_eq!(front.reply_u64(), answer);
+    }
+}
+
+#[test]
+fn a_queue_starts_carries_packets_and_is_given_back_where_it_was() {
+    for features in [FEATURES, FEATURES.with(Features::RING_PACKED)] {
+        let (mut front, mut backend, mut held, mut driver) = running(features);
+        let queue = held.queues[1].as_mut().expect("it was started");
+        driver.send(NetHeader::default(), &[b"forebay"]);
+        driver.publish();
+        let mut packet = [0; 7];
+        assert_eq!(queue.offered().map(|offer| offer.map(|offer| offer.len)), Ok(Some(7)));
+        assert_eq!((queue.take([&mut packet[..]]), &packet), (7, b"forebay"));
+        assert!(queue.publish());
+        queue.call().expect("the call descriptor is an eventfd");
+        assert_eq!(front.take_calls(1), 1);
+        assert!(driver.used().is_some());
+        front.send_u32s(request::GET_VRING_BASE, &[1, 0]);
+        backend.handle(&mut held).expect("a proper front end");
+        assert!(held.queues[1].is_none(), "the queue was asked back");
+        let base = if features.has(Features::RING_PACKED) { 0x8001_8001 } else { 1 };
+        assert_eq!(front.reply_u32s(), [1, base]);
+    }
+}
+
+#[test]
+fn a_packed_ring_that_begins_at_0_begins_with_wrap_counters_of_1() {
+    let features = FEATURES.with(Features::RING_PACKED);
+    for (base, start) in [(0, 0x8000_8000), (0x8003, 0x8003_8003), (0x8002_8001, 0x8002_8001)] {
+        let (mut front, mut backend, mut held, driver) = running(features);
+        front.send_u32s(request::GET_VRING_BASE, &[1, 0]);
+        front.send_u32s(request::SET_VRING_BASE, &[1, base]);
+        front.kick_on(&driver, 1);
+        backend.handle(&mut held).expect("a proper front end");
+        assert_eq!(held.queues[1].as_ref().map(Virtqueue::base), Some(start), "{base:#x}");
+    }
+}
+
+#[test]
+fn kicks_wake_the_owner_until_they_are_heard() {
+    let (front, _backend, held, _driver) = running(FEATURES);
+    let queue = held.queues[1].as_ref().expect("it was started");
+    let is_readable = || front::is_readable(queue.kick().expect("the front end passed one"));
+    assert!(!is_readable());
+    front.kick(1);
+    assert!(is_readable());
+    queue.hear_kicks();
+    assert!(!is_readable());
+    queue.hear_kicks();
+}
+
+#[test]
+fn a_queue_that_is_disabled_is_asked_back_and_goes_on_later() {
+    let (mut front, mut backend, mut held, mut driver) = running(FEATURES);
+    driver.send(NetHeader::default(), &[b"one"]);
+    driver.publish();
+    held.take_packet(1);
+    front.send_u32s(request::SET_VRING_ENABLE, &[1, 0]);
+    backend.handle(&mut held).expect("a proper front end");
+    assert!(held.queues[1].is_none());
+    assert!(driver.used().is_some(), "what was used does not stay hidden");
+    front.send_u32s(request::SET_VRING_ENABLE, &[1, 1]);
+    backend.handle(&mut held).expect("a proper front end");
+    driver.send(NetHeader::default(), &[b"two"]);
+    driver.publish();
+    assert_eq!(held.take_packet(1), b"two");
+}
+
+#[test]
+fn memory_that_changes_below_a_running_queue_stops_it_for_a_moment() {
+    let (mut front, mut backend, mut held, mut driver) = running(FEATURES);
+    let regions = backend.memory().regions();
+    front.add_region(true);
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!((backend.memory().regions(), held.started, held.stopped), (regions + 1, 2, 1));
+    driver.send(NetHeader::default(), &[b"still here"]);
+    driver.publish();
+    assert_eq!(held.take_packet(1), b"still here");
+    front.add_region(false);
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!((backend.memory().regions(), held.started, held.stopped), (regions, 3, 2));
+}
+
+#[test]
+fn features_may_be_set_twice() {
+    let (mut front, mut backend, mut held, mut driver) = running(FEATURES);
+    front.set_u64(request::SET_FEATURES, FEATURES.0);
+    backend.handle(&mut held).expect("a proper front end");
+    driver.send(NetHeader::default(), &[b"again"]);
+    driver.publish();
+    assert_eq!(held.take_packet(1), b"again");
+}
+
+#[test]
+fn without_protocol_features_queues_need_no_enabling() {
+    let features = FEATURES.without(Features::PROTOCOL_FEATURES);
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.set_u64(request::SET_FEATURES, features.0);
+    front.share_memory();
+    let driver = driver_of(&front, features);
+    front.set_up_queue(&driver, 0);
+    front.kick_on(&driver, 0);
+    backend.handle(&mut held).expect("a proper front end");
+    let queue = held.queues[0].as_mut().expect("it was started");
+    assert_eq!(queue.put(NetHeader::default(), [&b"x"[..]], 1), Ok(Put::Full));
+}
+
+#[test]
+fn a_queue_without_a_kick_descriptor_is_polled() {
+    let (mut front, mut backend, mut held, _driver) = running(FEATURES);
+    front.set_u64(request::SET_VRING_KICK, 1 | NO_DESCRIPTOR);
+    front.set_u64(request::SET_VRING_CALL, 1 | NO_DESCRIPTOR);
+    backend.handle(&mut held).expect("a proper front end");
+    let queue = held.queues[1].as_ref().expect("it was started again");
+    assert!(queue.kick().is_none());
+    queue.call().expect("nobody is called");
+}
+
+#[test]
+fn a_queue_that_broke_stays_stopped_until_it_is_set_up_again() {
+    let (mut front, mut backend, mut held, driver) = running(FEATURES);
+    held.queues[1] = None;
+    front.add_region(true);
+    backend.handle(&mut held).expect("a proper front end");
+    assert!(held.queues[1].is_none(), "new memory does not mend a ring");
+    front.set_up_queue(&driver, 1);
+    front.kick_on(&driver, 1);
+    backend.handle(&mut held).expect("a proper front end");
+    assert!(held.queues[1].is_some());
+}
+
+#[test]
+fn a_reset_and_a_front_end_that_goes_stop_all_queues() {
+    for message in [request::RESET_DEVICE, request::RESET_OWNER] {
+        let (mut front, mut backend, mut held, _driver) = running(FEATURES);
+        front.send(message, &[]);
+        assert_eq!(backend.handle(&mut held).expect("a proper front end"), Progress::Waiting);
+        assert_eq!(held.stopped, 1);
+    }
+    let (mut front, mut backend, mut held, _driver) = running(FEATURES);
+    front.set_u64(request::SET_STATUS, 0);
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!(held.stopped, 1);
+    let (front, mut backend, mut held, _driver) = running(FEATURES);
+    drop(front);
+    assert_eq!(backend.handle(&mut held).expect("it may go"), Progress::Closed);
+    assert_eq!(held.stopped, 1);
+}
+
+#[test]
+fn what_the_guest_may_read_of_its_device_is_answered() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.set_u64(request::SET_PROTOCOL_FEATURES, protocol::ALL);
+    front.get_config(8, 4);
+    front.get_config(1000, 4);
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!(
+        front.reply(),
+        [&[8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2, 0][..], &1500u16.to_le_bytes()].concat()
+    );
+    assert_eq!(front.reply(), [&1000u32.to_ne_bytes()[..], &[0; 8]].concat(), "an empty reply is a refusal");
+}
+
+#[test]
+fn a_front_end_that_wants_to_know_is_told_how_it_went() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.set_u64(request::SET_PROTOCOL_FEATURES, protocol::ALL);
+    front.needs_replies = true;
+    front.set_u64(request::NET_SET_MTU, 9000);
+    front.send(request::SET_CONFIG, &[0; 13]);
+    front.set_u64(request::SEND_RARP, u64::from_ne_bytes([2, 0, 0, 0, 0, 5, 0, 0]));
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!([front.reply_u64(), front.reply_u64(), front.reply_u64()], [0, 1, 0]);
+    assert_eq!(held.events, [Event::Mtu(9000), Event::Announce([2, 0, 0, 0, 0, 5])]);
+    front.set_u64(request::SET_FEATURES, 1 << 63);
+    backend.handle(&mut held).expect_err("it was not offered");
+    assert_eq!(front.reply_u64(), 1);
+}
+
+#[test]
+fn commands_of_the_guest_reach_the_owner() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.negotiate(FEATURES);
+    front.share_memory();
+    let mut driver = driver_of(&front, FEATURES);
+    front.start_queue(&driver, 4);
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!((held.started, backend.descriptors().count()), (0, 2), "it is served by the back end");
+    held.events.clear();
+    for (command, answer) in [(vec![4, 0, 2, 0], 0), (vec![3, 0], 0), (vec![9, 9], 1)] {
+        driver.add(&[crate::driver::Part::Bytes(&command), crate::driver::Part::Room(1)], false);
+        assert!(driver.publish(), "the back end wants a kick");
+        front.kick(4);
+        assert!(backend.descriptors().any(front::is_readable));
+        assert_eq!(backend.handle(&mut held).expect("a proper front end"), Progress::Waiting);
+        assert_eq!(driver.used().expect("an answer").written, [answer]);
+    }
+    assert_eq!(held.events, [Event::Pairs(2)]);
+}
+
+#[test]
+fn a_change_of_the_configuration_is_told() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    let config = backend.options.config;
+    backend.set_config(NetConfig { is_up: false, ..config });
+    front.set_u64(request::SET_PROTOCOL_FEATURES, protocol::ALL);
+    let told = front.pass_channel();
+    backend.handle(&mut held).expect("a pipe is fine");
+    backend.set_config(NetConfig { is_to_announce: true, pairs: 7, ..config });
+    assert_eq!(front::read_all(&told), [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(backend.options.config.pairs, 2, "the number of pairs stays");
+}

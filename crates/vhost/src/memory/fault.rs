@@ -137,3 +137,49 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         }
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+    use super::*;
+
+    const CHILD: &str = "FOREBAY_VHOST_FAULTS";
+
+    /// The test runs itself as a child, which faults in memory that no guest has.
+    #[test]
+    fn a_fault_outside_of_guest_memory_still_ends_the_process() {
+        if std::env::var_os(CHILD).is_some() {
+            return fault();
+        }
+        let name = "memory::fault::tests::a_fault_outside_of_guest_memory_still_ends_the_process";
+        let output = std::process::Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", name])
+            .env(CHILD, "1")
+            .output()
+            .expect("a child");
+        assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+    }
+
+    fn fault() {
+        let file = memfd_create("nobody's", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&file, 8192).expect("two pages");
+        let map = || {
+            let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
+            // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+            let start = unsafe { mmap(std::ptr::null_mut(), 4096, read, shared, &file, 0) };
+            NonNull::new(start.expect("a mapping").cast::<u8>()).expect("not the null page")
+        };
+        let (watched, unwatched) = (map(), map());
+        let watch = Watch::new(watched, 4096).expect("the table is empty");
+        ftruncate(&file, 0).expect("the file is ours");
+        // SAFETY: one byte of a mapping that stays; the fault is what is tested.
+        let byte = unsafe { watched.as_ptr().read_volatile() };
+        assert!(byte == 0 && watch.is_broken());
+        // SAFETY: as above; this one is not watched, so the process ends here.
+        unsafe { unwatched.as_ptr().read_volatile() };
+    }
+}
