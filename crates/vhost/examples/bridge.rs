@@ -138,7 +138,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let seconds: u64 = rest.first().map_or(Ok(u64::MAX >> 1), |seconds| seconds.parse())?;
     let features: Result<Features, VhostError> =
-        Features::ALL.without(Features::CTRL_VQ).masked(rest.get(1).map_or("-ctrl", |words| words));
+        Features::ALL.masked(rest.get(1).map_or("-ctrl", |words| words));
     let features = features?;
     let mut ports = [Port::new(first, 0, features)?, Port::new(second, 1, features)?];
     let mut buffer = vec![0; LONGEST];

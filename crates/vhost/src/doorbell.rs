@@ -10,24 +10,15 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use crate::error::VhostError;
 use crate::message::{CONFIG_CHANGED, Header, VERSION};
 
-/// Takes an eventfd or a pipe, and makes it not block.
+/// Takes an eventfd, a pipe or a socket (which is what pipes of Linux in user mode are), and makes it not block.
 ///
 /// An eventfd has no type in its mode (fs/anon_inodes.c). A file or a device could hold a reader up for as long as its
 /// server likes.
 pub(crate) fn check(file: OwnedFd) -> Result<OwnedFd, VhostError> {
-    accept(file, |kind| kind == FileType::Fifo)
-}
-
-/// Takes a socket or a pipe for requests to the front end, and makes it not block.
-pub(crate) fn check_channel(file: OwnedFd) -> Result<OwnedFd, VhostError> {
-    accept(file, |kind| matches!(kind, FileType::Fifo | FileType::Socket))
-}
-
-fn accept(file: OwnedFd, is_fine: impl Fn(FileType) -> bool) -> Result<OwnedFd, VhostError> {
     let failed = |error: rustix::io::Errno| VhostError::Socket(error.into());
     let mode = fstat(&file).map_err(failed)?.st_mode;
     let kind = FileType::from_raw_mode(mode);
-    if kind != FileType::Unknown && !is_fine(kind) {
+    if !matches!(kind, FileType::Unknown | FileType::Fifo | FileType::Socket) {
         return Err(VhostError::BadDoorbell { mode: mode & 0o170_000 });
     }
     let flags = fcntl_getfl(&file).map_err(failed)?;

@@ -31,7 +31,7 @@ pub struct RingPlace {
     pub base: u32,
 }
 
-/// File descriptors that wake the two ends. Those of a [`crate::Backend`] are eventfds or pipes that never block.
+/// File descriptors that wake the two ends. Those of a [`crate::Backend`] never block.
 #[derive(Debug, Default)]
 pub struct Bells {
     /// Readable when the guest has new buffers. `None`: the guest does not kick, and its queue is to be polled.

@@ -135,6 +135,14 @@ fn memory_that_changes_below_a_running_queue_stops_it_for_a_moment() {
 }
 
 #[test]
+fn a_table_may_have_room_for_more_regions_than_it_counts() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.share_memory_with_room();
+    backend.handle(&mut held).expect("Linux in user mode does so");
+    assert_eq!(backend.memory().regions(), 1);
+}
+
+#[test]
 fn features_may_be_set_twice() {
     let (mut front, mut backend, mut held, mut driver) = running(FEATURES);
     front.set_u64(request::SET_FEATURES, FEATURES.0);

@@ -158,6 +158,13 @@ impl Front {
         self.send_u64s(request::SET_MEM_TABLE, &[1, guest, len, user, offset], &[file.as_fd()]);
     }
 
+    /// A table of one region with room for a second.
+    pub(super) fn share_memory_with_room(&mut self) {
+        let RegionPlace { guest, user, len, offset } = self.place;
+        let file = self.file.try_clone().expect("a descriptor");
+        self.send_u64s(request::SET_MEM_TABLE, &[1, guest, len, user, offset, 0, 0, 0, 0], &[file.as_fd()]);
+    }
+
     /// Adds a second region, or removes it.
     pub(super) fn add_region(&mut self, add: bool) {
         let file = self.file.try_clone().expect("a descriptor");

@@ -143,10 +143,10 @@ fn descriptors_that_could_block_us_are_refused() {
     for file in [&file, &null] {
         for number in [request::SET_VRING_KICK, request::SET_VRING_CALL] {
             let error = error_of(|front| front.send_u64s(number, &[1], &[file.as_fd()]));
-            assert!(error.contains("neither an eventfd nor a pipe"), "{error}");
+            assert!(error.contains("may block: kicks, calls"), "{error}");
         }
         let error = error_of(|front| front.send_with(request::SET_BACKEND_REQ_FD, &[], &[file.as_fd()]));
-        assert!(error.contains("neither an eventfd nor a pipe"), "{error}");
+        assert!(error.contains("may block: kicks, calls"), "{error}");
     }
 }
 
