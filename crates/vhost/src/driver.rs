@@ -8,11 +8,13 @@
 //!   0x1_0000  descriptors   driver's part   device's part   indirect tables   buffers
 //! ```
 
+mod descriptor;
 mod packed;
 mod split;
 
 use std::sync::Arc;
 
+use descriptor::Descriptor;
 use packed::PackedDriver;
 use split::SplitDriver;
 
@@ -101,14 +103,6 @@ pub struct Used {
     pub id: u16,
     /// What the device wrote into it.
     pub written: Vec<u8>,
-}
-
-/// A descriptor as both kinds of ring have it.
-#[derive(Clone, Copy, Debug)]
-struct Descriptor {
-    address: u64,
-    len: u32,
-    writable: bool,
 }
 
 #[derive(Debug)]
@@ -318,14 +312,4 @@ impl Driver {
             Ring::Packed(ring) => ring.want_calls(wanted),
         }
     }
-}
-
-/// Bytes of one descriptor.
-fn descriptor_bytes(address: u64, len: u32, third: u16, fourth: u16) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&address.to_le_bytes());
-    bytes[8..12].copy_from_slice(&len.to_le_bytes());
-    bytes[12..14].copy_from_slice(&third.to_le_bytes());
-    bytes[14..].copy_from_slice(&fourth.to_le_bytes());
-    bytes
 }

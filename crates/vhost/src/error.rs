@@ -119,7 +119,7 @@ pub enum VhostError {
     },
     /// A descriptor for kicks or calls that may block whoever uses it.
     #[error(
-        "a descriptor of type {mode:#o} is neither an eventfd nor a pipe, so it cannot be used for kicks or calls"
+        "a descriptor of type {mode:#o} may block: kicks, calls and requests take eventfds, pipes and sockets"
     )]
     BadDoorbell {
         /// Type bits of the file's mode.

@@ -14,6 +14,9 @@ use crate::header::{MAX_HEADER_BYTES, NetHeader};
 use crate::memory::{GuestMemory, Piece};
 use crate::ring::{Direction, Fetched, MAX_RING, PackedRing, Pieces, Ring, SplitRing, packed, split};
 
+/// Bytes of the header of a modern device without hashes.
+const USUAL_HEADER: u32 = 12;
+
 /// Where a ring lies and where it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingPlace {
@@ -146,7 +149,13 @@ impl Virtqueue {
             return Err(RingError::TooShort { len: fetched.len, needed });
         };
         let mut bytes = [0; MAX_HEADER_BYTES];
-        Cursor::new(self.pieces.all(), 0).copy_from(&self.memory, &mut bytes[..needed as usize]);
+        match self.pieces.all() {
+            // The usual case, with a length that the compiler knows.
+            [first, ..] if needed == USUAL_HEADER && first.len() >= USUAL_HEADER => {
+                self.memory.copy_from(first, 0, &mut bytes[..USUAL_HEADER as usize]);
+            }
+            pieces => Cursor::new(pieces, 0).copy_from(&self.memory, &mut bytes[..needed as usize]),
+        }
         let offer = Offer { header: NetHeader::from_bytes(&bytes), len };
         self.offered = Some((fetched, offer));
         Ok(Some(offer))
@@ -193,8 +202,15 @@ impl Virtqueue {
             other => return Ok(other),
         }
         let bytes = header.to_bytes(self.chains.len() as u16);
-        let mut writer = Cursor::new(self.pieces.all(), 0);
-        writer.copy_to(&self.memory, &bytes[..self.header_bytes as usize]);
+        let mut writer = Cursor::new(self.pieces.all(), self.header_bytes);
+        match self.pieces.all() {
+            [first, ..] if self.header_bytes == USUAL_HEADER && first.len() >= USUAL_HEADER => {
+                self.memory.copy_to(first, 0, &bytes[..USUAL_HEADER as usize]);
+            }
+            pieces => {
+                Cursor::new(pieces, 0).copy_to(&self.memory, &bytes[..self.header_bytes as usize]);
+            }
+        }
         let mut left = len;
         for part in packet {
             let part = &part[..part.len().min(left as usize)];

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Descriptor, GUEST_START, descriptor_bytes};
+use super::GUEST_START;
+use super::descriptor::{Descriptor, descriptor_bytes};
 use crate::memory::{Area, GuestMemory};
 
 const NEXT: u16 = 1;
