@@ -34,6 +34,8 @@ test       busybox                          busybox-static            the first 
 test       modprobe                         kmod                      finds the drivers for its NICs
 test       xz                               xz-utils                  unpacks them
 test       kill                             procps                    sends signals
+test       dpdk-testpmd                     dpdk-dev                  guests: a front end of vhost-user
+test       linux.uml                        user-mode-linux           guests: a Linux with virtio-net
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
 bench      wrk                              wrk                       traffic: a web client that keeps its connections
 lint       llvm-strip                       llvm                      compares BPF objects without debug information

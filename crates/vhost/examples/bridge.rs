@@ -5,12 +5,14 @@
 //! ```
 //! FEATURES changes what is offered, `-packed,-mrg` for example. Prints packets per second each way.
 
+use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_vhost::{
-    Backend, DeviceOptions, Event, Features, NetConfig, Owner, Progress, Put, RingError, VhostError,
-    Virtqueue,
+    Backend, DeviceOptions, Event, Features, NetConfig, Owner, Progress, Put, RingError, Virtqueue,
 };
 
 /// Packets of one port in one turn.
@@ -20,34 +22,52 @@ const TURNS: usize = 1000;
 /// Bytes of the longest packet.
 const LONGEST: usize = forebay_vhost::MAX_PACKET_BYTES as usize;
 
-#[derive(Default)]
+/// Where what happens is told.
+pub(crate) type Log = Arc<Mutex<dyn Write + Send>>;
+
+fn tell(log: &Log, what: std::fmt::Arguments<'_>) {
+    let mut log = log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _ = writeln!(log, "{what}");
+}
+
 struct Queues {
     receive: Option<Virtqueue>,
     transmit: Option<Virtqueue>,
     sent: u64,
     lost: u64,
+    log: Log,
 }
 
 impl Owner for Queues {
     fn queue_started(&mut self, mut queue: Virtqueue) {
-        eprintln!("queue {} started: {} entries, base {:#x}", queue.index(), queue.size(), queue.base());
+        tell(
+            &self.log,
+            format_args!(
+                "queue {} started: {} entries, base {:#x}",
+                queue.index(),
+                queue.size(),
+                queue.base()
+            ),
+        );
         queue.suppress_kicks();
         match queue.index() {
             0 => self.receive = Some(queue),
             1 => self.transmit = Some(queue),
-            _ => eprintln!("one pair is served"),
+            _ => tell(&self.log, format_args!("one pair is served")),
         }
     }
 
     fn queue_stopped(&mut self, index: usize) -> Option<Virtqueue> {
-        eprintln!("queue {index} stopped");
+        tell(&self.log, format_args!("queue {index} stopped"));
         if index == 0 { self.receive.take() } else { self.transmit.take() }
     }
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Features(features) => eprintln!("features {:#x}: {:?}", features.0, features.words()),
-            event => eprintln!("{event:?}"),
+            Event::Features(features) => {
+                tell(&self.log, format_args!("features {:#x}: {:?}", features.0, features.words()))
+            }
+            event => tell(&self.log, format_args!("{event:?}")),
         }
     }
 }
@@ -60,7 +80,7 @@ struct Port {
 }
 
 impl Port {
-    fn new(path: &str, number: u8, features: Features) -> std::io::Result<Self> {
+    fn new(path: &Path, number: u8, features: Features, log: &Log) -> std::io::Result<Self> {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
@@ -74,7 +94,7 @@ impl Port {
         Ok(Self {
             listener,
             backend: None,
-            queues: Queues::default(),
+            queues: Queues { receive: None, transmit: None, sent: 0, lost: 0, log: Arc::clone(log) },
             options: DeviceOptions { features, config },
         })
     }
@@ -89,14 +109,14 @@ impl Port {
         let result = backend.handle(&mut self.queues);
         match result {
             Ok(Progress::Waiting | Progress::More) => return,
-            Ok(Progress::Closed) => eprintln!("the front end has gone"),
-            Err(error) => eprintln!("the front end: {error}"),
+            Ok(Progress::Closed) => tell(&self.queues.log, format_args!("the front end has gone")),
+            Err(error) => tell(&self.queues.log, format_args!("the front end: {error}")),
         }
         self.backend = None;
     }
 
     fn fail(&mut self, error: RingError) {
-        eprintln!("the guest: {error}");
+        tell(&self.queues.log, format_args!("the guest: {error}"));
         self.queues.transmit = None;
         self.queues.receive = None;
     }
@@ -131,21 +151,22 @@ fn carry(from: &mut Queues, to: &mut Queues, buffer: &mut [u8]) -> Result<(), Ri
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [first, second, rest @ ..] = &arguments[..] else {
-        return Err("usage: bridge SOCKET SOCKET [SECONDS [FEATURES]]".into());
-    };
-    let seconds: u64 = rest.first().map_or(Ok(u64::MAX >> 1), |seconds| seconds.parse())?;
-    let features: Result<Features, VhostError> =
-        Features::ALL.masked(rest.get(1).map_or("-ctrl", |words| words));
-    let features = features?;
-    let mut ports = [Port::new(first, 0, features)?, Port::new(second, 1, features)?];
+/// Joins the ports of two sockets until it is over.
+///
+/// # Errors
+/// A socket cannot be made.
+pub(crate) fn run(
+    sockets: [&Path; 2],
+    features: Features,
+    log: &Log,
+    is_over: impl Fn() -> bool,
+) -> std::io::Result<()> {
+    let [first, second] = sockets;
+    let mut ports = [Port::new(first, 0, features, log)?, Port::new(second, 1, features, log)?];
     let mut buffer = vec![0; LONGEST];
-    let start = Instant::now();
-    let mut next = start + Duration::from_secs(1);
+    let mut next = Instant::now() + Duration::from_secs(1);
     let mut before = [0, 0];
-    while start.elapsed() < Duration::from_secs(seconds) {
+    while !is_over() {
         let [a, b] = &mut ports;
         a.look();
         b.look();
@@ -161,7 +182,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             next += Duration::from_secs(1);
             let sent = [a.queues.sent, b.queues.sent];
             let lost = [a.queues.lost, b.queues.lost];
-            println!("{:9} -> {:9} <- packets/s, lost {lost:?}", sent[0] - before[0], sent[1] - before[1]);
+            let [there, back] = [sent[0] - before[0], sent[1] - before[1]];
+            tell(log, format_args!("{there:9} -> {back:9} <- packets/s, lost {lost:?}"));
             before = sent;
         }
     }
@@ -170,5 +192,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             backend.stop(&mut port.queues);
         }
     }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [first, second, rest @ ..] = &arguments[..] else {
+        return Err("usage: bridge SOCKET SOCKET [SECONDS [FEATURES]]".into());
+    };
+    let seconds: u64 = rest.first().map_or(Ok(u64::MAX >> 1), |seconds| seconds.parse())?;
+    let features = Features::ALL.masked(rest.get(1).map_or("-ctrl", |words| words))?;
+    let start = Instant::now();
+    let log: Log = Arc::new(Mutex::new(std::io::stdout()));
+    run([first.as_ref(), second.as_ref()], features, &log, || {
+        start.elapsed() >= Duration::from_secs(seconds)
+    })?;
     Ok(())
 }
