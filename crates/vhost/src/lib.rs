@@ -55,6 +55,9 @@ mod doorbell;
 pub mod driver;
 mod error;
 mod features;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz_check;
 mod header;
 mod memory;
 mod message;
