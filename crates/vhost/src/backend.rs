@@ -19,7 +19,7 @@ use crate::control_queue::{Control, Event, MAX_COMMAND_BYTES};
 use crate::doorbell;
 use crate::error::VhostError;
 use crate::features::Features;
-use crate::memory::{GuestMemory, MAX_REGIONS, RegionPlace};
+use crate::memory::{DirtyLog, GuestMemory, MAX_REGIONS, RegionPlace};
 use crate::message::{Body, NEED_REPLY, protocol, request};
 use crate::virtqueue::Virtqueue;
 
@@ -89,6 +89,8 @@ pub struct Backend {
     control: Control,
     /// For requests to the front end.
     channel: Option<OwnedFd>,
+    /// Where is noted which pages we write, once that was agreed on.
+    log: Option<Arc<DirtyLog>>,
 }
 
 impl Backend {
@@ -109,6 +111,7 @@ impl Backend {
             queues: Queues::new(2 * usize::from(pairs) + 1),
             control: Control::new(pairs),
             channel: None,
+            log: None,
         }
     }
 
@@ -211,6 +214,9 @@ impl Backend {
             request::SET_MEM_TABLE => self.set_memory(body, &files, owner)?,
             request::ADD_MEM_REG => self.add_region(body, &files, owner)?,
             request::REM_MEM_REG => self.remove_region(body, owner)?,
+            request::SET_LOG_BASE => return self.set_log(body, &files, owner),
+            // It would be written when the log changes; front ends look at the log by themselves.
+            request::SET_LOG_FD => body.end()?,
             request::SET_VRING_NUM => {
                 let (index, size) = (body.u32()?, body.u32()?);
                 body.end()?;
@@ -244,6 +250,7 @@ impl Backend {
     fn check_protocol(&self, number: u32) -> Result<(), VhostError> {
         let needed = match number {
             request::GET_QUEUE_NUM => protocol::MQ,
+            request::SET_LOG_BASE => protocol::LOG_SHMFD,
             request::SEND_RARP => protocol::RARP,
             request::NET_SET_MTU => protocol::MTU,
             request::SET_BACKEND_REQ_FD => protocol::BACKEND_REQ,
@@ -268,7 +275,7 @@ impl Backend {
         self.features = Features(features);
         self.control.set_features(self.features);
         owner.event(Event::Features(self.features));
-        self.resume(owner)
+        self.change_memory(GuestMemory::clone(&self.memory), owner)
     }
 
     fn set_protocol(&mut self, features: u64) -> Result<(), VhostError> {
@@ -339,8 +346,28 @@ impl Backend {
 
     fn change_memory(&mut self, memory: GuestMemory, owner: &mut impl Owner) -> Result<(), VhostError> {
         self.queues.pause(owner);
-        self.memory = Arc::new(memory);
+        self.memory = Arc::new(memory.with_log(self.log_in_use()));
         self.resume(owner)
+    }
+
+    fn log_in_use(&self) -> Option<Arc<DirtyLog>> {
+        self.log.clone().filter(|_| self.features.has(Features::LOG_ALL))
+    }
+
+    /// The reply tells the front end that from now on nothing is written without a note.
+    fn set_log(
+        &mut self,
+        mut body: Body<'_>,
+        files: &[OwnedFd],
+        owner: &mut impl Owner,
+    ) -> Result<Answer, VhostError> {
+        let (len, offset) = (body.u64()?, body.u64()?);
+        body.end()?;
+        for file in files {
+            self.log = Some(Arc::new(DirtyLog::new(len, offset, file)?));
+        }
+        self.change_memory(GuestMemory::clone(&self.memory), owner)?;
+        Ok(Answer::Reply(0u64.to_ne_bytes().to_vec()))
     }
 
     /// Starts every queue that is ready and does not run.
@@ -463,7 +490,9 @@ fn check_files(request: u32, count: usize) -> Result<(), VhostError> {
     let (least, most) = match request {
         request::SET_MEM_TABLE => (1, MAX_REGIONS),
         request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => (0, 1),
-        request::SET_BACKEND_REQ_FD | request::ADD_MEM_REG => (1, 1),
+        request::SET_BACKEND_REQ_FD | request::ADD_MEM_REG | request::SET_LOG_BASE | request::SET_LOG_FD => {
+            (1, 1)
+        }
         // Some front ends pass the region's file here, too; it is closed.
         request::REM_MEM_REG => (0, 1),
         _ => (0, 0),

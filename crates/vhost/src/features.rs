@@ -77,6 +77,7 @@ impl Features {
         Features::WORDED.0
             | Features::VERSION_1.0
             | Features::PROTOCOL_FEATURES.0
+            | Features::LOG_ALL.0
             | Features::CTRL_GUEST_OFFLOADS.0,
     );
 

@@ -11,11 +11,13 @@
 
 mod area;
 mod fault;
+mod log;
 mod mapping;
 
 use std::sync::Arc;
 
 pub(crate) use area::{Area, RawDescriptor};
+pub(crate) use log::DirtyLog;
 use mapping::Mapping;
 use rustix::fd::OwnedFd;
 
@@ -49,6 +51,8 @@ struct Region {
 pub struct GuestMemory {
     /// Sorted by the guest's address.
     regions: Vec<Region>,
+    /// Where is noted which pages we write.
+    log: Option<Arc<DirtyLog>>,
 }
 
 /// A part of a buffer that lies in one region.
@@ -108,6 +112,11 @@ impl GuestMemory {
         self.regions.iter().any(|region| region.mapping.is_broken())
     }
 
+    /// The same memory, with another log or none.
+    pub(crate) fn with_log(&self, log: Option<Arc<DirtyLog>>) -> Self {
+        Self { regions: self.regions.clone(), log }
+    }
+
     /// Number of regions.
     pub fn regions(&self) -> usize {
         self.regions.len()
@@ -118,7 +127,9 @@ impl GuestMemory {
         let region = self.regions.iter().find(|region| region.place.user_contains(user))?;
         let offset = user - region.place.user;
         let fits = len as u64 <= region.place.len - offset && user.is_multiple_of(align);
-        fits.then(|| Area::new(&region.mapping, offset as usize, len, align)).flatten()
+        let area = fits.then(|| Area::new(&region.mapping, offset as usize, len, align)).flatten()?;
+        let log = self.log.as_ref().map(|log| (Arc::clone(log), region.place.guest + offset));
+        Some(area.logged(log))
     }
 
     /// Finds the first piece of a buffer in the guest. It may be shorter than the buffer, whose rest then lies in the
@@ -149,7 +160,11 @@ impl GuestMemory {
     #[inline]
     pub(crate) fn copy_to(&self, piece: &Piece, at: u32, from: &[u8]) {
         assert!(at as usize + from.len() <= piece.len as usize, "the copy leaves its piece");
-        self.regions[piece.region as usize].mapping.copy_to(piece.offset as usize + at as usize, from);
+        let region = &self.regions[piece.region as usize];
+        region.mapping.copy_to(piece.offset as usize + at as usize, from);
+        if let Some(log) = &self.log {
+            log.mark(region.place.guest + piece.offset + u64::from(at), from.len());
+        }
     }
 
     /// Reads `to.len()` bytes at an address of the guest. `false`: they are not all in its memory.

@@ -23,6 +23,8 @@ pub(crate) mod request {
     pub(crate) const SET_OWNER: u32 = 3;
     pub(crate) const RESET_OWNER: u32 = 4;
     pub(crate) const SET_MEM_TABLE: u32 = 5;
+    pub(crate) const SET_LOG_BASE: u32 = 6;
+    pub(crate) const SET_LOG_FD: u32 = 7;
     pub(crate) const SET_VRING_NUM: u32 = 8;
     pub(crate) const SET_VRING_ADDR: u32 = 9;
     pub(crate) const SET_VRING_BASE: u32 = 10;
@@ -53,6 +55,7 @@ pub(crate) const CONFIG_CHANGED: u32 = 2;
 /// Protocol features that are served here.
 pub(crate) mod protocol {
     pub(crate) const MQ: u64 = 1 << 0;
+    pub(crate) const LOG_SHMFD: u64 = 1 << 1;
     pub(crate) const RARP: u64 = 1 << 2;
     pub(crate) const REPLY_ACK: u64 = 1 << 3;
     pub(crate) const MTU: u64 = 1 << 4;
@@ -62,7 +65,7 @@ pub(crate) mod protocol {
     pub(crate) const MEM_SLOTS: u64 = 1 << 15;
     pub(crate) const STATUS: u64 = 1 << 16;
     pub(crate) const ALL: u64 =
-        MQ | RARP | REPLY_ACK | MTU | BACKEND_REQ | CONFIG | RESET_DEVICE | MEM_SLOTS | STATUS;
+        MQ | LOG_SHMFD | RARP | REPLY_ACK | MTU | BACKEND_REQ | CONFIG | RESET_DEVICE | MEM_SLOTS | STATUS;
 }
 
 /// A header that was checked.

@@ -143,6 +143,28 @@ fn a_table_may_have_room_for_more_regions_than_it_counts() {
 }
 
 #[test]
+fn pages_that_are_written_are_noted_and_no_others() {
+    for features in [FEATURES, FEATURES.with(Features::RING_PACKED)] {
+        let (mut front, mut backend, mut held, _) = running(features);
+        front.send_u32s(request::GET_VRING_BASE, &[1, 0]);
+        let mut driver = driver_of(&front, features);
+        front.start_queue(&driver, 0);
+        let log = front.share_log();
+        front.set_u64(request::SET_FEATURES, features.with(Features::LOG_ALL).0);
+        backend.handle(&mut held).expect("a proper front end");
+        let first = driver.offer(&[3000]).expect("the ring is empty");
+        driver.offer(&[3000]).expect("the ring has room");
+        driver.publish();
+        let queue = held.queues[0].as_mut().expect("it was started");
+        assert_eq!(front::marked(&log), [0; 0], "nothing was written yet");
+        assert_eq!(queue.put(NetHeader::default(), [&[7; 2000][..]], 2000), Ok(Put::Done));
+        let _ = queue.publish();
+        let ring = crate::driver::GUEST_START / 4096;
+        assert_eq!(front::marked(&log), [ring, driver.buffer_of(first) / 4096]);
+    }
+}
+
+#[test]
 fn features_may_be_set_twice() {
     let (mut front, mut backend, mut held, mut driver) = running(FEATURES);
     front.set_u64(request::SET_FEATURES, FEATURES.0);

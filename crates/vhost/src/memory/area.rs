@@ -6,8 +6,9 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use super::log::DirtyLog;
 use super::mapping::Mapping;
 
 /// A stretch of one region that holds part of a ring.
@@ -17,10 +18,14 @@ pub(crate) struct Area {
     len: usize,
     /// Keeps the memory alive.
     _mapping: Arc<Mapping>,
+    /// Where stores are noted, and the guest's address of the first byte.
+    log: Option<(Arc<DirtyLog>, u64)>,
 }
 
 // SAFETY: `base` leads into memory that `_mapping`, which is `Send` and `Sync`, keeps alive.
 unsafe impl Send for Area {}
+// SAFETY: as above; each access is atomic.
+unsafe impl Sync for Area {}
 
 /// 16 bytes of a descriptor as the guest wrote them. The last two fields differ between the kinds of ring: flags and
 /// next index (split), buffer id and flags (packed).
@@ -51,7 +56,25 @@ impl Area {
     pub(super) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, align: u64) -> Option<Self> {
         let base = mapping.locate(offset, len);
         let is_aligned = (base.addr().get() as u64).is_multiple_of(align.max(2));
-        is_aligned.then(|| Self { base, len, _mapping: Arc::clone(mapping) })
+        is_aligned.then(|| Self { base, len, _mapping: Arc::clone(mapping), log: None })
+    }
+
+    /// Notes all stores in a log.
+    pub(super) fn logged(self, log: Option<(Arc<DirtyLog>, u64)>) -> Self {
+        Self { log, ..self }
+    }
+
+    #[inline]
+    fn note(&self, offset: usize, len: usize) {
+        if let Some((log, guest)) = &self.log {
+            log.mark(guest.wrapping_add(offset as u64), len);
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_bits(&self, offset: usize, bits: u8) {
+        // SAFETY: `at` checked the bounds; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(self.at(offset)) }.fetch_or(bits, Ordering::Relaxed);
     }
 
     /// Address of `len` bytes at `offset`, a multiple of `len`.
@@ -73,6 +96,7 @@ impl Area {
     pub(crate) fn store_u16(&self, offset: usize, value: u16, order: Ordering) {
         // SAFETY: as above.
         unsafe { AtomicU16::from_ptr(self.at(offset)) }.store(value.to_le(), order);
+        self.note(offset, 2);
     }
 
     #[inline]
@@ -85,6 +109,7 @@ impl Area {
     pub(crate) fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.at(offset)) }.store(value.to_le(), order);
+        self.note(offset, 4);
     }
 
     #[inline]

@@ -216,6 +216,14 @@ impl Front {
         u64::from_ne_bytes(count)
     }
 
+    /// Shares a bitmap of one page.
+    pub(super) fn share_log(&mut self) -> OwnedFd {
+        let log = memfd_create("log", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&log, 4096).expect("memory");
+        self.send_u64s(request::SET_LOG_BASE, &[4096, 0], &[log.as_fd()]);
+        log
+    }
+
     /// Passes a pipe for requests of the back end, and returns its other end.
     pub(super) fn pass_channel(&mut self) -> OwnedFd {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
@@ -227,6 +235,13 @@ impl Front {
 pub(super) fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     let mut descriptors = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
     poll(&mut descriptors, Some(&Timespec::default())).expect("poll") == 1
+}
+
+/// Pages that a bitmap marks.
+pub(super) fn marked(log: &OwnedFd) -> Vec<u64> {
+    let mut bits = [0; 4096];
+    rustix::io::pread(log, &mut bits, 0).expect("a memfd");
+    (0..8 * 4096u64).filter(|page| bits[(page / 8) as usize] & 1 << (page % 8) != 0).collect()
 }
 
 /// What can be read at once.

@@ -1,0 +1,50 @@
+//! Which pages of a guest's memory we wrote, for a front end that moves its guest to another machine.
+//!
+//! The front end shares a bitmap, one bit for each page of 4 KiB in the guest, and clears bits as it copies pages.
+
+use std::sync::Arc;
+
+use rustix::fd::OwnedFd;
+
+use super::RegionPlace;
+use super::area::Area;
+use super::mapping::Mapping;
+use crate::error::VhostError;
+
+/// Bytes of a page in the bitmap, whatever the machine's pages are (`VHOST_LOG_PAGE`).
+const PAGE_BYTES: u64 = 4096;
+
+/// A bitmap that the front end shares.
+#[derive(Debug)]
+pub(crate) struct DirtyLog {
+    bits: Area,
+    len: usize,
+}
+
+impl DirtyLog {
+    /// Maps `len` bytes of a bitmap.
+    ///
+    /// # Errors
+    /// As for a region of memory.
+    pub(crate) fn new(len: u64, offset: u64, file: &OwnedFd) -> Result<Self, VhostError> {
+        let bad = VhostError::BadRegion { address: 0, len, offset };
+        let is_fine = len > 0 && offset.checked_add(len).is_some() && usize::try_from(len).is_ok();
+        if !is_fine {
+            return Err(bad);
+        }
+        let mapping = Arc::new(Mapping::of_file(RegionPlace { guest: 0, user: 0, len, offset }, file)?);
+        let len = len as usize;
+        let bits = Area::new(&mapping, 0, len, 2).ok_or(bad)?;
+        Ok(Self { bits, len })
+    }
+
+    /// Marks the pages of `len` bytes at an address of the guest. Pages beyond the bitmap are nobody's.
+    #[inline]
+    pub(crate) fn mark(&self, guest: u64, len: usize) {
+        let last = guest.saturating_add((len as u64).saturating_sub(1)) / PAGE_BYTES;
+        for page in guest / PAGE_BYTES..=last {
+            let Some(byte) = usize::try_from(page / 8).ok().filter(|byte| *byte < self.len) else { return };
+            self.bits.set_bits(byte, 1 << (page % 8));
+        }
+    }
+}
