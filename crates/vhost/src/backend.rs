@@ -5,13 +5,15 @@
 //! below a running queue (memory, features, a descriptor) stops it first and starts it again: rings and buffers are
 //! looked up anew, and nobody uses what is gone.
 
+mod memory;
 mod queues;
+mod rings;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use queues::{Kick, Queues};
+use queues::Queues;
 
 use crate::config::NetConfig;
 use crate::connection::{Connection, Message, Received};
@@ -19,7 +21,7 @@ use crate::control_queue::{Control, Event, MAX_COMMAND_BYTES};
 use crate::doorbell;
 use crate::error::VhostError;
 use crate::features::Features;
-use crate::memory::{DirtyLog, GuestMemory, MAX_REGIONS, RegionPlace};
+use crate::memory::{DirtyLog, GuestMemory, MAX_REGIONS};
 use crate::message::{Body, NEED_REPLY, protocol, request};
 use crate::virtqueue::Virtqueue;
 
@@ -31,22 +33,21 @@ const COMMANDS_AT_ONCE: usize = 64;
 /// Pairs of queues that a device may have.
 pub const MAX_PAIRS: u16 = 64;
 
-/// A message's vring index and flag: no descriptor comes with it.
-const NO_DESCRIPTOR: u64 = 0x100;
-const INDEX_MASK: u64 = 0xff;
-
 /// What the device offers.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOptions {
     /// Features offered; see [`Features::ALL`] and [`Features::masked`].
     pub features: Features,
-    /// What the guest reads. `pairs` is also the number of pairs of queues here, at most [`MAX_PAIRS`].
+    /// What the guest reads. Its MTU is at least 68 if [`Features::MTU`] is offered. `pairs` is also the number of pairs of queues here, at most [`MAX_PAIRS`].
     pub config: NetConfig,
 }
 
 /// Who serves the queues of a port.
 pub trait Owner {
     /// Serves a queue from now on. It is a transmit queue of the guest if its index is odd, a receive queue otherwise.
+    ///
+    /// Buffers may wait in it that the guest has kicked for long ago, and whoever had it last may have suppressed kicks.
+    /// So serve it once before waiting for [`Virtqueue::kick`], and call [`Virtqueue::allow_kicks`].
     fn queue_started(&mut self, queue: Virtqueue);
 
     /// Gives a queue back, which nobody serves any more when this returns. `None`: it broke and was dropped.
@@ -208,9 +209,9 @@ impl Backend {
                 body.end()?;
                 self.reset(owner);
             }
-            request::SET_FEATURES => self.set_features(last_u64(body)?, owner)?,
-            request::SET_PROTOCOL_FEATURES => self.set_protocol(last_u64(body)?)?,
-            request::SET_STATUS => self.set_status(last_u64(body)? as u8, owner),
+            request::SET_FEATURES => self.set_features(body.only_u64()?, owner)?,
+            request::SET_PROTOCOL_FEATURES => self.set_protocol(body.only_u64()?)?,
+            request::SET_STATUS => self.set_status(body.only_u64()? as u8, owner),
             request::SET_MEM_TABLE => self.set_memory(body, &files, owner)?,
             request::ADD_MEM_REG => self.add_region(body, &files, owner)?,
             request::REM_MEM_REG => self.remove_region(body, owner)?,
@@ -232,9 +233,9 @@ impl Backend {
             request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
                 self.set_bell(number, body, files, owner)?;
             }
-            request::NET_SET_MTU => owner.event(Event::Mtu(last_u64(body)?.min(u16::MAX.into()) as u16)),
+            request::NET_SET_MTU => owner.event(Event::Mtu(body.only_u64()?.min(u16::MAX.into()) as u16)),
             request::SEND_RARP => {
-                let address = last_u64(body)?.to_ne_bytes();
+                let address = body.only_u64()?.to_ne_bytes();
                 let [mac @ .., _, _] = address;
                 owner.event(Event::Announce(mac));
             }
@@ -300,135 +301,6 @@ impl Backend {
         self.status = 0;
     }
 
-    fn set_memory(
-        &mut self,
-        mut body: Body<'_>,
-        files: &[OwnedFd],
-        owner: &mut impl Owner,
-    ) -> Result<(), VhostError> {
-        let (count, _padding) = (body.u32()? as usize, body.u32()?);
-        if count != files.len() {
-            let request = request::SET_MEM_TABLE;
-            return Err(VhostError::BadDescriptors { request, count: files.len(), wanted: count });
-        }
-        let mut memory = GuestMemory::default();
-        for file in files {
-            memory.add(place(&mut body)?, file)?;
-        }
-        // Linux in user mode always sends room for two regions, so more may follow than count.
-        self.change_memory(memory, owner)
-    }
-
-    fn add_region(
-        &mut self,
-        mut body: Body<'_>,
-        files: &[OwnedFd],
-        owner: &mut impl Owner,
-    ) -> Result<(), VhostError> {
-        let _padding = body.u64()?;
-        let place = place(&mut body)?;
-        body.end()?;
-        let mut memory = GuestMemory::clone(&self.memory);
-        for file in files {
-            memory.add(place, file)?;
-        }
-        self.change_memory(memory, owner)
-    }
-
-    fn remove_region(&mut self, mut body: Body<'_>, owner: &mut impl Owner) -> Result<(), VhostError> {
-        let _padding = body.u64()?;
-        let place = place(&mut body)?;
-        body.end()?;
-        let mut memory = GuestMemory::clone(&self.memory);
-        memory.remove(place)?;
-        self.change_memory(memory, owner)
-    }
-
-    fn change_memory(&mut self, memory: GuestMemory, owner: &mut impl Owner) -> Result<(), VhostError> {
-        self.queues.pause(owner);
-        self.memory = Arc::new(memory.with_log(self.log_in_use()));
-        self.resume(owner)
-    }
-
-    fn log_in_use(&self) -> Option<Arc<DirtyLog>> {
-        self.log.clone().filter(|_| self.features.has(Features::LOG_ALL))
-    }
-
-    /// The reply tells the front end that from now on nothing is written without a note.
-    fn set_log(
-        &mut self,
-        mut body: Body<'_>,
-        files: &[OwnedFd],
-        owner: &mut impl Owner,
-    ) -> Result<Answer, VhostError> {
-        let (len, offset) = (body.u64()?, body.u64()?);
-        body.end()?;
-        for file in files {
-            self.log = Some(Arc::new(DirtyLog::new(len, offset, file)?));
-        }
-        self.change_memory(GuestMemory::clone(&self.memory), owner)?;
-        Ok(Answer::Reply(0u64.to_ne_bytes().to_vec()))
-    }
-
-    /// Starts every queue that is ready and does not run.
-    fn resume(&mut self, owner: &mut impl Owner) -> Result<(), VhostError> {
-        let control = self.control_index();
-        self.queues.resume(&self.memory, self.features, control, owner)
-    }
-
-    /// The control queue lies behind all others, or behind the first pair.
-    fn control_index(&self) -> Option<usize> {
-        let pairs = if self.features.has(Features::MQ) { self.options.config.pairs } else { 1 };
-        self.features.has(Features::CTRL_VQ).then_some(2 * usize::from(pairs))
-    }
-
-    fn get_base(&mut self, mut body: Body<'_>, owner: &mut impl Owner) -> Result<Answer, VhostError> {
-        let (index, _) = (body.u32()?, body.u32()?);
-        body.end()?;
-        let base = self.queues.take_base(index, owner)?;
-        Ok(Answer::Reply([index.to_ne_bytes(), base.to_ne_bytes()].concat()))
-    }
-
-    fn set_addresses(&mut self, mut body: Body<'_>, owner: &mut impl Owner) -> Result<(), VhostError> {
-        let (index, _flags) = (body.u32()?, body.u32()?);
-        let (descriptors, used, available, _log) = (body.u64()?, body.u64()?, body.u64()?, body.u64()?);
-        body.end()?;
-        self.queues.set_addresses(index, [descriptors, available, used], owner)?;
-        self.resume(owner)
-    }
-
-    fn enable(&mut self, mut body: Body<'_>, owner: &mut impl Owner) -> Result<(), VhostError> {
-        let (index, enabled) = (body.u32()?, body.u32()?);
-        body.end()?;
-        self.queues.enable(index, enabled != 0, owner)?;
-        self.resume(owner)
-    }
-
-    fn set_bell(
-        &mut self,
-        number: u32,
-        body: Body<'_>,
-        files: Vec<OwnedFd>,
-        owner: &mut impl Owner,
-    ) -> Result<(), VhostError> {
-        let value = last_u64(body)?;
-        let wanted = usize::from(value & NO_DESCRIPTOR == 0);
-        if files.len() != wanted {
-            return Err(VhostError::BadDescriptors { request: number, count: files.len(), wanted });
-        }
-        let file = files.into_iter().next().map(doorbell::check).transpose()?.map(Arc::new);
-        let index = (value & INDEX_MASK) as u32;
-        match number {
-            request::SET_VRING_KICK => {
-                self.queues.set_kick(index, file.map_or(Kick::Polled, Kick::Bell), owner)?
-            }
-            request::SET_VRING_CALL => self.queues.set_call(index, file, owner)?,
-            // Errors of a ring break its port, which the front end sees.
-            _ => self.queues.check(index)?,
-        }
-        self.resume(owner)
-    }
-
     fn get_config(&self, mut body: Body<'_>) -> Result<Answer, VhostError> {
         let (offset, len, flags) = (body.u32()?, body.u32()?, body.u32()?);
         if body.rest().len() != len as usize {
@@ -444,7 +316,7 @@ impl Backend {
     /// Carries out commands of the control queue. Returns whether there may be more.
     fn serve_control(&mut self, owner: &mut impl Owner) -> Result<bool, VhostError> {
         let Some(queue) = &mut self.queues.control else { return Ok(false) };
-        queue.hear_kicks();
+        queue.hear_kicks()?;
         let mut command = [0; MAX_COMMAND_BYTES];
         let mut done = 0;
         while done < COMMANDS_AT_ONCE {
@@ -470,19 +342,6 @@ impl Backend {
 fn reply(body: Body<'_>, value: u64) -> Result<Answer, VhostError> {
     body.end()?;
     Ok(Answer::Reply(value.to_ne_bytes().to_vec()))
-}
-
-/// The only number of a body.
-fn last_u64(mut body: Body<'_>) -> Result<u64, VhostError> {
-    let value = body.u64()?;
-    body.end()?;
-    Ok(value)
-}
-
-/// The description of one region.
-fn place(body: &mut Body<'_>) -> Result<RegionPlace, VhostError> {
-    let (guest, len, user, offset) = (body.u64()?, body.u64()?, body.u64()?, body.u64()?);
-    Ok(RegionPlace { guest, user, len, offset })
 }
 
 /// How many descriptors a request takes; some are counted where the body says how many there are.

@@ -65,6 +65,9 @@ pub enum RingError {
         /// Bytes of the header.
         needed: u32,
     },
+    /// The other end of the descriptor for kicks is closed.
+    #[error("the descriptor for the guest's kicks was closed at its other end")]
+    KickGone,
     /// The file behind the guest's memory was cut short, or could not grow.
     #[error("the guest's memory faulted: its file was truncated, or its file system is full")]
     MemoryFault,

@@ -146,7 +146,7 @@ impl User {
             };
             drop_flag(queue.publish());
             let _ = queue.call();
-            queue.hear_kicks();
+            queue.hear_kicks().expect("the eventfd lives");
             is_fine
         });
     }

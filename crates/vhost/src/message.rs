@@ -129,6 +129,13 @@ impl<'a> Body<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
+    /// The only number of the body.
+    pub(crate) fn only_u64(mut self) -> Result<u64, VhostError> {
+        let value = self.u64()?;
+        self.end()?;
+        Ok(value)
+    }
+
     /// What is left.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest

@@ -4,9 +4,13 @@
 //! [`Virtqueue::discard`]. Its receive queue is filled by [`Virtqueue::put`]. After a turn, [`Virtqueue::publish`]
 //! shows the guest what was done and says whether it wants a call.
 
+mod cursor;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use cursor::Cursor;
 
 use crate::error::{RingError, VhostError};
 use crate::features::Features;
@@ -259,7 +263,8 @@ impl Virtqueue {
     }
 
     /// Shows the guest all buffers that were used since the last call of this function, by one store.
-    /// Returns whether the guest wants a call for them ([`Virtqueue::call`]). Packet path, once a turn.
+    /// Returns whether the guest wants a call for them ([`Virtqueue::call`]), which may be made later. Packet path, once a
+    /// turn.
     #[inline]
     #[must_use = "a guest that is not called may sleep for ever"]
     pub fn publish(&mut self) -> bool {
@@ -283,7 +288,7 @@ impl Virtqueue {
     /// Calls the guest: one system call, which does not block. A pipe that is full already wakes its reader.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says: the descriptor's other end is closed, and the port is to be broken.
     pub fn call(&self) -> io::Result<()> {
         let Some(call) = &self.bells.call else { return Ok(()) };
         match rustix::io::write(call, &1u64.to_ne_bytes()) {
@@ -298,11 +303,15 @@ impl Virtqueue {
     }
 
     /// Takes note of all kicks so far, so that the descriptor is readable only after the next. Does not block.
-    pub fn hear_kicks(&self) {
-        if let Some(kick) = &self.bells.kick {
-            let mut bytes = [0; 512];
-            // An eventfd gives one number, a pipe one of eight bytes for each kick. If more is left, it is heard later.
-            let _ = rustix::io::read(kick, &mut bytes);
+    ///
+    /// # Errors
+    /// The descriptor would stay readable for ever, since its other end is closed: the port is to be broken.
+    pub fn hear_kicks(&self) -> Result<(), RingError> {
+        let Some(kick) = &self.bells.kick else { return Ok(()) };
+        // An eventfd gives one number, a pipe one of eight bytes for each kick. If more is left, it is heard later.
+        match rustix::io::read(kick, &mut [0; 512]) {
+            Ok(1..) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            Ok(0) | Err(_) => Err(RingError::KickGone),
         }
     }
 
@@ -327,52 +336,6 @@ impl Virtqueue {
         let len = (answer.len() as u32).min(room);
         Cursor::new(writable, 0).copy_to(&self.memory, &answer[..len as usize]);
         self.ring.complete(&fetched, len);
-    }
-}
-
-/// A place in a list of pieces.
-struct Cursor<'a> {
-    pieces: &'a [Piece],
-    at: u32,
-}
-
-impl<'a> Cursor<'a> {
-    #[inline]
-    fn new(pieces: &'a [Piece], skip: u32) -> Self {
-        let mut cursor = Self { pieces, at: 0 };
-        cursor.walk(skip, |_, _, _, _| {});
-        cursor
-    }
-
-    #[inline]
-    fn copy_from(&mut self, memory: &GuestMemory, to: &mut [u8]) {
-        self.walk(to.len() as u32, |piece, at, done, len| {
-            memory.copy_from(piece, at, &mut to[done as usize..(done + len) as usize]);
-        });
-    }
-
-    #[inline]
-    fn copy_to(&mut self, memory: &GuestMemory, from: &[u8]) {
-        self.walk(from.len() as u32, |piece, at, done, len| {
-            memory.copy_to(piece, at, &from[done as usize..(done + len) as usize]);
-        });
-    }
-
-    /// Goes on by `len` bytes. Calls `each` with a piece, a place in it, the bytes passed before, and the bytes here.
-    #[inline]
-    fn walk(&mut self, len: u32, mut each: impl FnMut(&Piece, u32, u32, u32)) {
-        let mut done = 0;
-        while done < len {
-            let Some(piece) = self.pieces.first() else { return };
-            let here = (piece.len() - self.at).min(len - done);
-            each(piece, self.at, done, here);
-            self.at += here;
-            done += here;
-            if self.at == piece.len() {
-                self.pieces = &self.pieces[1..];
-                self.at = 0;
-            }
-        }
     }
 }
 

@@ -39,7 +39,7 @@ impl Echo {
     /// Takes all packets. Returns without them when the guest did not kick.
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
-        queue.hear_kicks();
+        queue.hear_kicks().expect("an eventfd");
         while let Some(offer) = queue.offered().expect("the driver keeps the rules") {
             let mut packet = vec![0; offer.len as usize];
             queue.take([&mut packet[..]]);

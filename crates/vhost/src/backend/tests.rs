@@ -5,6 +5,7 @@ mod hostile;
 
 use front::{Front, Held, QUEUE_SIZE};
 
+use super::rings::NO_DESCRIPTOR;
 use super::*;
 use crate::driver::{Driver, DriverOptions};
 use crate::header::NetHeader;
@@ -97,10 +98,29 @@ fn kicks_wake_the_owner_until_they_are_heard() {
     assert!(!is_readable());
     front.kick(1);
     assert!(is_readable());
-    queue.hear_kicks();
+    queue.hear_kicks().expect("an eventfd");
     assert!(!is_readable());
-    queue.hear_kicks();
+    queue.hear_kicks().expect("an eventfd, though nothing is to be heard");
 }
+
+#[test]
+fn a_kick_descriptor_that_is_closed_at_its_other_end_breaks_its_port() {
+    let (mut front, mut backend, mut held, _driver) = running(FEATURES);
+    let (read, write) = rustix::pipe::pipe().expect("a pipe");
+    front.send_u64s(request::SET_VRING_KICK, &[1], &[read.as_fd()]);
+    backend.handle(&mut held).expect("a pipe is fine");
+    let queue = held.queues[1].as_ref().expect("it was started again");
+    queue.hear_kicks().expect("nothing is to be heard");
+    drop(write);
+    assert_eq!(queue.hear_kicks(), Err(crate::RingError::KickGone));
+}
+
+/// Queues and back ends move between threads.
+const fn is_send<T: Send>() {}
+const _: () = {
+    is_send::<Virtqueue>();
+    is_send::<Backend>();
+};
 
 #[test]
 fn a_queue_that_is_disabled_is_asked_back_and_goes_on_later() {

@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::log::DirtyLog;
 use super::mapping::Mapping;
@@ -69,12 +69,6 @@ impl Area {
         if let Some((log, guest)) = &self.log {
             log.mark(guest.wrapping_add(offset as u64), len);
         }
-    }
-
-    #[inline]
-    pub(super) fn set_bits(&self, offset: usize, bits: u8) {
-        // SAFETY: `at` checked the bounds; a byte is always aligned.
-        unsafe { AtomicU8::from_ptr(self.at(offset)) }.fetch_or(bits, Ordering::Relaxed);
     }
 
     /// Address of `len` bytes at `offset`, a multiple of `len`.

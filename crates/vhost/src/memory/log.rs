@@ -2,12 +2,9 @@
 //!
 //! The front end shares a bitmap, one bit for each page of 4 KiB in the guest, and clears bits as it copies pages.
 
-use std::sync::Arc;
-
 use rustix::fd::OwnedFd;
 
 use super::RegionPlace;
-use super::area::Area;
 use super::mapping::Mapping;
 use crate::error::VhostError;
 
@@ -17,7 +14,7 @@ const PAGE_BYTES: u64 = 4096;
 /// A bitmap that the front end shares.
 #[derive(Debug)]
 pub(crate) struct DirtyLog {
-    bits: Area,
+    bits: Mapping,
     len: usize,
 }
 
@@ -27,15 +24,12 @@ impl DirtyLog {
     /// # Errors
     /// As for a region of memory.
     pub(crate) fn new(len: u64, offset: u64, file: &OwnedFd) -> Result<Self, VhostError> {
-        let bad = VhostError::BadRegion { address: 0, len, offset };
         let is_fine = len > 0 && offset.checked_add(len).is_some() && usize::try_from(len).is_ok();
         if !is_fine {
-            return Err(bad);
+            return Err(VhostError::BadRegion { address: 0, len, offset });
         }
-        let mapping = Arc::new(Mapping::of_file(RegionPlace { guest: 0, user: 0, len, offset }, file)?);
-        let len = len as usize;
-        let bits = Area::new(&mapping, 0, len, 2).ok_or(bad)?;
-        Ok(Self { bits, len })
+        let bits = Mapping::of_file(RegionPlace { guest: 0, user: 0, len, offset }, file)?;
+        Ok(Self { bits, len: len as usize })
     }
 
     /// Marks the pages of `len` bytes at an address of the guest. Pages beyond the bitmap are nobody's.

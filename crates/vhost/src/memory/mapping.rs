@@ -4,6 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{fstat, fstatfs};
@@ -103,6 +104,16 @@ impl Mapping {
         assert!(offset <= self.len && len <= self.len - offset, "access outside of a region");
         // SAFETY: `offset` is at most `len`, and `len` bytes from `base` are ours.
         unsafe { self.base.add(offset) }
+    }
+
+    /// Sets bits of one byte.
+    ///
+    /// # Panics
+    /// When the byte is outside of the region: a bug of the caller.
+    #[inline]
+    pub(super) fn set_bits(&self, offset: usize, bits: u8) {
+        // SAFETY: `locate` checked the bounds, and a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(self.locate(offset, 1).as_ptr()) }.fetch_or(bits, Ordering::Relaxed);
     }
 
     #[inline]

@@ -251,7 +251,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Step::ShowGuest),
         Just(Step::Collect),
     ];
-    proptest::collection::vec(step, 1..200)
+    proptest::collection::vec(step, 1..if cfg!(miri) { 20 } else { 200 })
 }
 
 /// What both ends must agree on.
@@ -370,7 +370,7 @@ fn run(steps: Vec<Step>, features: Features, base: u32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, failure_persistence: None, ..Default::default() })]
 
     /// A split ring begins close to the wrap of its 16-bit indexes.
     #[test]
@@ -398,7 +398,7 @@ proptest! {
     /// A guest that writes anything into its ring is served or refused; there is no panic, and work is bounded.
     #[test]
     fn rubbish_in_a_ring_breaks_nothing(
-        writes in proptest::collection::vec((0u64..700, any::<[u8; 8]>()), 1..60), packed: bool,
+        writes in proptest::collection::vec((0u64..700, any::<[u8; 8]>()), 1..if cfg!(miri) { 8 } else { 60 }), packed: bool,
     ) {
         let features = BASIC.with(if packed { Features::RING_PACKED } else { Features(0) }).with(Features::MRG_RXBUF);
         let mut driver = driver(features, 8);

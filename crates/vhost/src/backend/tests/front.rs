@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::super::*;
+use crate::RegionPlace;
 use crate::driver::{Driver, DriverOptions};
 use crate::message::{HEADER_BYTES, Header, VERSION};
 
