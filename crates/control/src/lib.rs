@@ -36,6 +36,7 @@ pub mod rxq;
 pub mod saved;
 pub mod stats;
 pub mod switch_control;
+pub mod vhost_user;
 pub mod vlan;
 mod words;
 

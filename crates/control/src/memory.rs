@@ -202,6 +202,7 @@ impl Wish {
             (SpoolMode::Basic, _) => self.workers,
             (SpoolMode::None, _) => self.ports.saturating_mul(self.queues),
             (SpoolMode::Spp, AttachKind::Tcx) => self.ports,
+            (SpoolMode::Spp, AttachKind::VhostUser) => 0,
             (SpoolMode::Spp, AttachKind::Xdp) => self.ports.saturating_mul(self.workers),
         }
     }

@@ -9,6 +9,7 @@ use crate::counters::PortCounters;
 use crate::error::ApiError;
 use crate::group::{MAX_MEMBERS, MemberShow, Membership, PciAddress};
 use crate::id::{IfIndex, PortId};
+use crate::vhost_user::{VhostUser, VhostUserShow};
 use crate::vlan::VlanMode;
 use crate::words::words;
 
@@ -51,6 +52,8 @@ pub enum AttachKind {
     Tcx,
     /// As native XDP.
     Xdp,
+    /// By the queues of a virtual machine.
+    VhostUser,
 }
 
 /// Whether a port can carry packets now.
@@ -63,8 +66,12 @@ pub enum PortState {
     NetdevDown,
     /// No netdev of this name is there; the port comes up when there is one.
     NetdevMissing,
-    /// Members of its group are missing.
+    /// Members of its group are missing, or no virtual machine is connected.
     Waiting,
+    /// A virtual machine is connected, and its driver has not started a queue in each direction.
+    Negotiating,
+    /// The virtual machine, or the program that runs it, broke the rules. It may connect again.
+    Broken,
     /// The netdev is in another network namespace; the port comes back with it.
     NetdevMoved,
     /// The netdev now has another name; the port keeps following it.
@@ -80,8 +87,9 @@ pub enum PortState {
 
 words!(Attach: Auto => "auto", Tcx => "tcx", Xdp => "xdp");
 words!(Promiscuity: Auto => "auto", On => "on", Off => "off");
-words!(AttachKind: Tcx => "tcx", Xdp => "xdp");
+words!(AttachKind: Tcx => "tcx", Xdp => "xdp", VhostUser => "vhost-user");
 words!(PortState: Up => "up", NetdevDown => "netdev-down", NetdevMissing => "netdev-missing", Waiting => "waiting",
+    Negotiating => "negotiating", Broken => "broken",
     NetdevMoved => "netdev-moved", NetdevRenamed => "netdev-renamed", Blocked => "blocked", NotCarrying => "not-carrying",
     AttachFailed => "attach-failed");
 
@@ -134,7 +142,7 @@ impl FromStr for Promiscuity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortSpec {
-    /// The netdev's name in the switch's network namespace. Left out if there is a group.
+    /// The netdev's name in the switch's network namespace. Left out if there is a group or a virtual machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub netdev: String,
     /// The members of a port that has several: names of netdevs, or addresses of PCI functions.
@@ -143,6 +151,9 @@ pub struct PortSpec {
     /// When a port with several members carries packets.
     #[serde(default)]
     pub members: Membership,
+    /// The socket of the virtual machine that is behind the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<VhostUser>,
     /// The port's name; the netdev's if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -168,6 +179,7 @@ impl PortSpec {
             netdev,
             group: Vec::new(),
             members: Membership::Strict,
+            vhost_user: None,
             name: None,
             attach: Attach::Auto,
             vlan: VlanMode::All,
@@ -191,9 +203,14 @@ impl PortSpec {
         self.group.iter().any(|member| member.parse::<PciAddress>().is_ok())
     }
 
-    /// What a refusal names: the netdev, or the port if that has several.
+    /// Whether a virtual machine is behind it.
+    pub fn is_guest(&self) -> bool {
+        self.vhost_user.is_some()
+    }
+
+    /// What a refusal names: the netdev, or the port if that has several or none.
     pub fn asked_for(&self) -> &str {
-        if self.is_group() { self.port_name() } else { &self.netdev }
+        if self.is_group() || self.is_guest() { self.port_name() } else { &self.netdev }
     }
 
     /// Checks all names; whether netdevs exist only the switch knows.
@@ -201,7 +218,10 @@ impl PortSpec {
     /// # Errors
     /// Names the field, the value and the limit.
     pub fn validate(&self) -> Result<(), ApiError> {
-        if self.is_group() {
+        if let Some(socket) = &self.vhost_user {
+            check_guest(self)?;
+            socket.validate()?;
+        } else if self.is_group() {
             check_group(self)?;
         } else if self.netdev.is_empty() {
             let error = ApiError::invalid("netdev", "", "a netdev's name, or a group of members");
@@ -211,6 +231,23 @@ impl PortSpec {
         }
         check_port_name(self.port_name())
     }
+}
+
+fn check_guest(spec: &PortSpec) -> Result<(), ApiError> {
+    if !spec.netdev.is_empty() || spec.is_group() {
+        let value = if spec.is_group() { spec.group.join(",") } else { spec.netdev.clone() };
+        let error = ApiError::invalid("netdev", value, "no netdev beside a virtual machine");
+        return Err(error.with_remedy("add the netdev as another port"));
+    }
+    if spec.name.is_none() {
+        let error = ApiError::invalid("name", "", "a name, where there is a virtual machine");
+        return Err(error.with_remedy("give the port a name"));
+    }
+    if spec.attach != Attach::Auto {
+        let error = ApiError::invalid("attach", spec.attach, "auto, where there is a virtual machine");
+        return Err(error.with_remedy("leave it out"));
+    }
+    Ok(())
 }
 
 fn check_group(spec: &PortSpec) -> Result<(), ApiError> {
@@ -358,6 +395,9 @@ pub struct PortShow {
     pub netdev: String,
     /// Its members that are there, the leader first. Empty if it is no group.
     pub members: Vec<MemberShow>,
+    /// The virtual machine behind it, if it is a port for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<VhostUserShow>,
     /// The netdev's number, while there is one.
     pub ifindex: Option<IfIndex>,
     /// Where it is attached.

@@ -103,6 +103,21 @@ pub(crate) fn port(port: &PortShow) -> String {
         |stations| format!("{stations} stations behind other ports"),
     );
     let netdevs = if port.members.is_empty() { port.netdev.clone() } else { members(&port.members) };
+    if let Some(guest) = &port.vhost_user {
+        let facts = facts(&[
+            ("name", port.name.clone()),
+            ("id", port.id.to_string()),
+            ("socket", guest.path.clone()),
+            ("state", state),
+            ("queue pairs offered", guest.queues.to_string()),
+            ("queues running", words(guest.running.iter().map(u32::to_string))),
+            ("features", words(guest.features.iter().cloned())),
+            ("vlan", port.vlan.to_string()),
+            ("isolated", yes_no(port.isolated)),
+            ("workers", workers.join(",")),
+        ]);
+        return format!("{facts}\n{}", counters(&port.counters));
+    }
     let facts = facts(&[
         ("name", port.name.clone()),
         ("id", port.id.to_string()),
@@ -119,6 +134,11 @@ pub(crate) fn port(port: &PortShow) -> String {
         ("rx ring depth", port.rx_ring_depth.to_string()),
     ]);
     format!("{facts}\n{}", counters(&port.counters))
+}
+
+fn words(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(",") }
 }
 
 /// Members in one line, the leader first.

@@ -127,6 +127,7 @@ fn show(id: PortId, spec: &PortSpec) -> PortShow {
         netdev: spec.netdev.clone(),
         members: Vec::new(),
         ifindex: Some(IfIndex(u32::from(id.0) + 10)),
+        vhost_user: None,
         attach: AttachKind::Tcx,
         requested: spec.attach,
         state: PortState::Up,

@@ -13,6 +13,8 @@ mod flow_list;
 mod flows;
 mod follow;
 mod group;
+mod guest_thread;
+mod guests;
 mod handover;
 mod hints;
 mod housekeeper;
@@ -29,6 +31,7 @@ mod pool;
 mod port;
 mod port_book;
 mod port_carrying;
+mod port_guest;
 mod port_probing;
 mod port_rss;
 mod port_rxq;
@@ -47,6 +50,7 @@ mod workers;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::thread;
 
 use forebay_control::config::{Config, PoolConfig, Settings};
@@ -61,6 +65,7 @@ use crate::SwitchError;
 use crate::changes::{self, Shown};
 use crate::fdb::Limits;
 use crate::flows::FlowLimits;
+use crate::guests::Reception;
 use crate::pool_instance::PoolInstance;
 use crate::publication::Publication;
 use crate::shared::Shared;
@@ -69,6 +74,7 @@ use crate::supervise;
 pub(crate) use fdb::list_stations;
 pub(crate) use flow_list::settle_flows;
 pub(crate) use flows::Flows;
+pub(crate) use guest_thread::Guests;
 pub(crate) use handover::{Left, read_saved};
 pub(crate) use hints::Drivers;
 pub(crate) use housekeeper::Housekeeper;
@@ -114,6 +120,12 @@ pub(crate) struct Control {
     put_off: PutOff,
     /// Sums of deleted ports.
     retired: Retired,
+    /// How virtual machines' sockets are served.
+    reception: Reception,
+    /// The number of the last port that was made for a virtual machine.
+    guest_serial: u64,
+    /// Free frames that workers keep for packets they hand over; empty while they hand over none.
+    exchange_levels: Vec<Arc<AtomicU32>>,
     /// Writes what the next process takes over.
     saver: Option<Saver>,
     /// What is attached stays when the process ends.
@@ -122,16 +134,19 @@ pub(crate) struct Control {
     workers_cleared: WorkersShow,
 }
 
+/// What a control side is made of.
+pub(crate) struct Parts {
+    pub(crate) netns: Arc<PrivateNetns>,
+    pub(crate) instance: PoolInstance,
+    pub(crate) datapath: Arc<Datapath>,
+    pub(crate) workers: Vec<WorkerHandle>,
+    pub(crate) flows: Flows,
+    pub(crate) reception: Reception,
+}
+
 impl Control {
-    pub(crate) fn new(
-        config: &Config,
-        shared: Arc<Shared>,
-        netns: Arc<PrivateNetns>,
-        instance: PoolInstance,
-        datapath: Arc<Datapath>,
-        workers: Vec<WorkerHandle>,
-        flows: Flows,
-    ) -> Result<Self, SwitchError> {
+    pub(crate) fn new(config: &Config, shared: Arc<Shared>, parts: Parts) -> Result<Self, SwitchError> {
+        let Parts { netns, instance, datapath, workers, flows, reception } = parts;
         let workers_count = workers.len();
         let publication = Publication::new(Arc::clone(&shared));
         let pool = PoolSide::new(&config.pool, instance);
@@ -148,6 +163,9 @@ impl Control {
             loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
             put_off: PutOff::default(),
             retired: Retired::default(),
+            reception,
+            guest_serial: 0,
+            exchange_levels: Vec::new(),
             saver: None,
             left: false,
             workers_cleared: WorkersShow::default(),

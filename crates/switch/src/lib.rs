@@ -18,6 +18,7 @@ mod error;
 mod fdb;
 mod flood;
 mod flows;
+mod guests;
 mod layouts;
 pub mod memory;
 mod output;

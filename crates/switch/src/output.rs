@@ -14,14 +14,20 @@ pub(crate) enum Output {
         /// Stands for the queue where flows name their output.
         ifindex: IfIndex,
     },
+    /// A virtual machine's queues, which have one producer.
+    Guest {
+        /// The worker that fills them.
+        owner: usize,
+    },
 }
 
 impl Output {
-    /// The number by which flows name it.
+    /// The number by which flows name it; `None`: no kernel program can send there.
     #[inline]
-    pub(crate) fn ifindex(&self) -> IfIndex {
+    pub(crate) fn ifindex(&self) -> Option<IfIndex> {
         match self {
-            Output::Netdev(ifindex) | Output::Memory { ifindex, .. } => *ifindex,
+            Output::Netdev(ifindex) | Output::Memory { ifindex, .. } => Some(*ifindex),
+            Output::Guest { .. } => None,
         }
     }
 }

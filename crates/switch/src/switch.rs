@@ -39,11 +39,13 @@ use crate::attention::Attention;
 use crate::collector;
 use crate::control::channels::Look;
 use crate::control::{
-    self, Change, Changes, Control, Drivers, Flows, Held, Housekeeper, Left, WorkerHandle, read_saved,
+    self, Change, Changes, Control, Drivers, Flows, Guests, Held, Housekeeper, Left, Parts, WorkerHandle,
+    read_saved,
 };
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flows::{FlowBook, FlowKeeper};
+use crate::guests::Reception;
 use crate::pool_instance::{PoolInstance, Stock, Supplied};
 use crate::rate::Rate;
 use crate::settled;
@@ -71,6 +73,7 @@ pub struct Switch {
     shared: Arc<Shared>,
     book: Arc<Mutex<FlowBook>>,
     housekeeper: Mutex<Option<Housekeeper>>,
+    guests: Guests,
     wakers: Vec<Waker>,
     is_stopping: AtomicBool,
 }
@@ -135,7 +138,9 @@ impl Switch {
         let flows = Flows::new(book, keeper, config.flows.redirect_peer);
         let (kept, kept_book) = (Arc::clone(&shared), flows.shared_book());
         let wakers = workers.iter().map(WorkerHandle::waker).collect();
-        let control = Control::new(config, shared, netns, instance, datapath, workers, flows)?;
+        let (reception, waiting) = Reception::new()?;
+        let parts = Parts { netns, instance, datapath, workers, flows, reception: reception.clone() };
+        let control = Control::new(config, shared, parts)?;
         let control = Arc::new(Changes::new(control));
         let mut change = control.begin();
         change.eswitch_set(EswitchSet {
@@ -148,9 +153,10 @@ impl Switch {
             change.take_over(saved_in, left);
         }
         drop(change);
+        let guests = Guests::start(Arc::clone(&control), reception, waiting)?;
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
         let (housekeeper, is_stopping) = (Mutex::new(Some(housekeeper)), AtomicBool::new(false));
-        Ok(Self { control, shared: kept, book: kept_book, housekeeper, wakers, is_stopping })
+        Ok(Self { control, shared: kept, book: kept_book, housekeeper, guests, wakers, is_stopping })
     }
 
     /// Has something changed, in one step, that the next daemon must know. When this returns, it is written; other requests
@@ -512,6 +518,7 @@ impl SwitchControl for Switch {
         self.is_stopping.store(true, Ordering::Relaxed);
         let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(housekeeper);
+        self.guests.stop();
         let _short = self.short_grace_periods();
         self.control.begin().stop();
     }

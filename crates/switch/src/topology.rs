@@ -71,6 +71,8 @@ pub(crate) struct PortEntry {
     pub(crate) latency: Option<Arc<LatencyCells>>,
     /// Its packets come in by XDP.
     pub(crate) is_xdp: bool,
+    /// Its packets come from a virtual machine, where no kernel program sees them.
+    pub(crate) is_guest: bool,
     /// XDP programs may send frames to it.
     pub(crate) takes_frames: bool,
     /// Of a port with several members, the netdevs that its packets leave by.
@@ -105,6 +107,7 @@ impl PortEntry {
             cells,
             latency: None,
             is_xdp: false,
+            is_guest: false,
             takes_frames: false,
             ways: Ways::default(),
             home: None,
@@ -367,7 +370,7 @@ pub(crate) mod tests {
             |workers: &[Option<u32>]| PortEntry { ways: Ways::new(&netdevs, workers), ..entry(0, "all") };
         let used = |group: &PortEntry, home| {
             let input = PortEntry { home, ..entry(1, "all") };
-            let ways = (0..64).filter_map(|src| Some(group.way_out(src << 8, 7, Some(&input))?.ifindex().0));
+            let ways = (0..64).filter_map(|src| Some(group.way_out(src << 8, 7, Some(&input))?.ifindex()?.0));
             ways.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
         };
         let near = group(&[Some(0), Some(1), Some(2), None]);

@@ -29,9 +29,11 @@ mod drain;
 mod equivalence;
 mod exchange;
 mod facts;
+mod guest;
 mod join;
 mod key;
 mod memory;
+mod outlet;
 mod parcel;
 mod proposal;
 mod receive;
@@ -70,8 +72,10 @@ pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
+pub(crate) use guest::{GuestCells, GuestOutput, GuestSource};
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
+pub(crate) use outlet::Outlet;
 pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use source::{
     COLLECTORS, Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
@@ -107,7 +111,9 @@ pub(crate) struct Worker {
     /// `None` in a worker all of whose outputs are in memory.
     transmitter: Option<Transmitter>,
     /// Outputs that this worker owns, by port.
-    outlets: Vec<Option<Box<MemoryOutput>>>,
+    outlets: Vec<Option<Box<Outlet>>>,
+    /// Outputs whose receivers are to be shown what was queued.
+    owing: Vec<PortId>,
     /// Where packets go for outputs that another worker owns.
     exchange: Option<Exchange>,
     /// Frames of the packet that another worker handed over.
@@ -153,6 +159,7 @@ impl Worker {
             run_list: RunList::new(slots),
             transmitter,
             outlets: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
+            owing: Vec::with_capacity(shared.max_ports),
             exchange: None,
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(TURN),

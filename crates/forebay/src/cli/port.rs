@@ -37,7 +37,7 @@ pub enum PortCommand {
 /// Arguments of `port add`.
 #[derive(Debug, Args)]
 pub struct PortAddArgs {
-    /// Names of the netdevs, in the daemon's network namespace, as in veth1; with --group, the port's name
+    /// Names of the netdevs, in the daemon's network namespace, as in veth1; with --group or --vhost-user, the port's name
     #[arg(required = true, value_name = "NETDEV")]
     pub netdevs: Vec<String>,
     /// Where the kernel hands packets to the switch: tcx (veth, tap), xdp (network cards) or auto
@@ -66,6 +66,23 @@ pub struct PortAddArgs {
     /// The member with the smallest PCI address leads. Packets between two stations leave by one of the members.
     #[arg(long, value_delimiter = ',', value_name = "MEMBER,MEMBER")]
     pub group: Vec<String>,
+    /// Make a port of a virtual machine: path of the socket where its vhost-user front end connects, as in /run/vm1.sock
+    ///
+    /// The switch listens there. QEMU: -chardev socket,id=c,path=/run/vm1.sock -netdev vhost-user,id=n,chardev=c
+    #[arg(long, value_name = "PATH", conflicts_with = "group")]
+    pub vhost_user: Option<String>,
+    /// Pairs of queues that the virtual machine may use, 1 to 16
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "vhost_user")]
+    pub queues: u16,
+    /// Features that the virtual machine is not offered, as in -mrg,-event-idx; it then looks like an older device
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "-NAME,-NAME",
+        allow_hyphen_values = true,
+        requires = "vhost_user"
+    )]
+    pub features: String,
     /// When a port with a group carries packets: strict (while all members are there) or any
     #[arg(long, default_value = "strict", value_name = "STRICT|ANY", requires = "group")]
     pub members: Membership,

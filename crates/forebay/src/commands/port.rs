@@ -1,6 +1,7 @@
 //! `forebay port`
 
 use forebay_control::port::{PortAdd, PortAddReply, PortDel, PortDelReply, PortSet, PortShow, PortSpec};
+use forebay_control::vhost_user::VhostUser;
 use forebay_control::{ApiError, ErrorCode};
 use hyper::Method;
 
@@ -40,9 +41,21 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
             "--group goes with one name of a port, as in `forebay port add uplink --group eth0,eth1`";
         return Err(Failure::Usage(problem.to_owned()));
     }
+    let vhost_user = args.vhost_user.as_ref().map(|path| VhostUser {
+        path: path.clone(),
+        queues: args.queues,
+        features: args.features.clone(),
+    });
+    if vhost_user.is_some() && (args.name.is_some() || args.netdevs.len() > 1) {
+        let problem = "--vhost-user goes with one name of a port, as in \
+                       `forebay port add vm1 --vhost-user /run/vm1.sock`";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    let has_no_netdev = is_group || vhost_user.is_some();
     let spec = |first: String| PortSpec {
-        netdev: if is_group { String::new() } else { first.clone() },
-        name: if is_group { Some(first) } else { args.name.clone() },
+        netdev: if has_no_netdev { String::new() } else { first.clone() },
+        name: if has_no_netdev { Some(first) } else { args.name.clone() },
+        vhost_user: vhost_user.clone(),
         group: args.group.clone(),
         members: args.members,
         attach: args.attach,

@@ -62,7 +62,11 @@ pub(super) fn fit_again(spec: &PortSpec, netdev: &Link, mode: SpoolMode) -> Resu
 /// Until the netdev is there and can be looked at.
 pub(super) fn fit_nothing(spec: &PortSpec) -> Fitting {
     let is_xdp = spec.attach == Attach::Xdp;
-    let kind = if is_xdp { AttachKind::Xdp } else { AttachKind::Tcx };
+    let kind = match is_xdp {
+        _ if spec.is_guest() => AttachKind::VhostUser,
+        true => AttachKind::Xdp,
+        false => AttachKind::Tcx,
+    };
     Fitting { kind, completes_checksums: is_xdp }
 }
 

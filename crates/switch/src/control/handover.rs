@@ -38,7 +38,7 @@ fn seen(entry: &PortEntry) -> Option<Seen> {
         return None;
     }
     let PortEntry { mtu, is_xdp, takes_frames, peer, .. } = *entry;
-    Some(Seen { ifindex: entry.output?.ifindex(), mtu, is_xdp, takes_frames, peer })
+    Some(Seen { ifindex: entry.output?.ifindex()?, mtu, is_xdp, takes_frames, peer })
 }
 
 /// What an earlier process left.

@@ -319,7 +319,8 @@ pub(super) fn leaves_room_below(ifindex: IfIndex) -> bool {
 fn hints_of(port: &Port, drivers: &Drivers) -> HintsPort {
     let ifindex = port.attachment.as_ref().map(|attachment| attachment.ifindex);
     let driver = ifindex.and_then(|ifindex| drivers.0.get(&ifindex).copied()).unwrap_or_default();
-    let is_blind = port.kind == AttachKind::Xdp && ifindex.is_some() && driver == RxMetadata::default();
+    let tells_nothing = ifindex.is_some() && driver == RxMetadata::default();
+    let is_blind = port.guest.is_some() || (port.kind == AttachKind::Xdp && tells_nothing);
     let (state, program, layout) = match port.hints.hints() {
         Hints::Off => (HintsState::Off, String::new(), None),
         Hints::On if is_blind => (HintsState::Unsupported, String::new(), None),
@@ -339,6 +340,6 @@ fn hints_of(port: &Port, drivers: &Drivers) -> HintsPort {
 fn own_layout(kind: AttachKind) -> u32 {
     match kind {
         AttachKind::Xdp => 1,
-        AttachKind::Tcx => 2,
+        AttachKind::Tcx | AttachKind::VhostUser => 2,
     }
 }

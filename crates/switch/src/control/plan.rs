@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use forebay_control::port::{PortAdd, PortAddRefused, PortAddReply, PortShow, PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::netlink::{Link, link};
+use forebay_vhost::DeviceOptions;
 
 use super::attach::{self, Fitting};
 use super::port::Port;
+use super::port_guest::Guest;
 use super::{Change, Control};
+use crate::guests::Listener;
 
 /// Netdevs that are not there and are named in one line of the log.
 const NAMES_LOGGED: usize = 8;
@@ -24,6 +27,8 @@ pub(super) struct Plan {
     pub(super) may_wait: bool,
     /// The worker that serves it, if one does for all of its packets.
     pub(super) worker: usize,
+    /// Of a virtual machine's port, what is to be served.
+    pub(super) guest: Option<(Guest, Listener, DeviceOptions)>,
 }
 
 /// Netdevs as one request finds them.
@@ -78,6 +83,9 @@ impl Change<'_> {
     fn plan(&mut self, spec: PortSpec, found: &mut Found, may_wait: bool) -> Result<Plan, ApiError> {
         self.instance()?;
         spec.validate()?;
+        if spec.is_guest() {
+            return self.plan_guest(spec);
+        }
         if spec.is_group() {
             return self.plan_group(spec, found);
         }
@@ -140,7 +148,7 @@ impl Control {
         let ifindex = fitted.as_ref().ok().map(|(netdev, _)| netdev.ifindex);
         let worker = self.ports.reserve(id, spec.port_name(), ifindex);
         let fitting = fitted.as_ref().map_or_else(|_| attach::fit_nothing(&spec), |(_, fitting)| *fitting);
-        Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait, worker }
+        Plan { id, spec, netdev: fitted.map(|(netdev, _)| netdev), fitting, may_wait, worker, guest: None }
     }
 
     /// Whether the netdev or the name is somebody's already.
@@ -165,7 +173,7 @@ impl Control {
         self.refuse_name(spec)
     }
 
-    fn refuse_name(&self, spec: &PortSpec) -> Result<(), ApiError> {
+    pub(super) fn refuse_name(&self, spec: &PortSpec) -> Result<(), ApiError> {
         if self.ports.is_taken(spec.port_name()) {
             let message = format!("another port is called `{}`", spec.port_name());
             return Err(ApiError::new(ErrorCode::NameTaken, message)
@@ -184,7 +192,7 @@ impl Control {
             .with_remedy(format!("delete it first: forebay port del {name}"))
     }
 
-    fn free_id(&mut self) -> Result<PortId, ApiError> {
+    pub(super) fn free_id(&mut self) -> Result<PortId, ApiError> {
         self.ports.free_id().ok_or_else(|| {
             let max_ports = self.ports.max_ports();
             ApiError::new(ErrorCode::TooManyPorts, format!("there are {max_ports} ports already"))

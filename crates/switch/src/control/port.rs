@@ -15,6 +15,7 @@ use forebay_xsk::{PortSocket, Statistics};
 use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
+use super::port_guest::Guest;
 use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::port_rxq::Rxq;
@@ -82,6 +83,8 @@ pub(super) struct Port {
     pub(super) worker: usize,
     pub(super) spec: PortSpec,
     pub(super) kind: AttachKind,
+    /// Of a port for a virtual machine.
+    pub(super) guest: Option<Guest>,
     pub(super) completes_checksums: bool,
     pub(super) binding: Binding,
     /// Of a group, the leader's.
@@ -138,13 +141,13 @@ impl Port {
         let usable = self.state.carries();
         PortEntry {
             id: self.id,
-            output: netdev.filter(|_| usable).map(|netdev| Output::Netdev(netdev.ifindex)),
+            output: self.output().filter(|_| usable),
             mode: self.spec.vlan.clone(),
             vlans: PortVlans::new(&self.spec.vlan),
             isolated: self.spec.isolated,
             is_blocked: self.state == PortState::Blocked,
             ways: self.ways(),
-            home: (self.kind == AttachKind::Tcx && !self.spec.is_group()).then_some(self.worker),
+            home: self.has_one_worker().then_some(self.worker),
             steering: self.steering(),
             mtu: self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
@@ -153,11 +156,29 @@ impl Port {
             cells: Arc::clone(&self.cells),
             latency: self.latency.clone(),
             is_xdp: self.kind == AttachKind::Xdp,
+            is_guest: self.guest.is_some(),
             takes_frames: self.takes_frames.is_some(),
             peer: self.peer,
             is_told: self.is_told(),
             is_captured: self.is_captured(),
             generation: 0,
+        }
+    }
+
+    fn output(&self) -> Option<Output> {
+        match (&self.guest, &self.attachment) {
+            (Some(_), _) => Some(Output::Guest { owner: self.worker }),
+            (None, Some(attachment)) => Some(Output::Netdev(attachment.ifindex)),
+            (None, None) => None,
+        }
+    }
+
+    /// One worker serves all of its packets.
+    fn has_one_worker(&self) -> bool {
+        match self.kind {
+            AttachKind::Tcx => !self.spec.is_group(),
+            AttachKind::VhostUser => true,
+            AttachKind::Xdp => false,
         }
     }
 
@@ -189,6 +210,14 @@ impl Port {
     /// What the kernel dropped at its sockets.
     pub(super) fn socket_drops(&self) -> Statistics {
         drops_at(self.all_rings(), self.past_drops)
+    }
+
+    /// The workers that serve it.
+    fn workers(&self) -> Vec<u32> {
+        match self.guest {
+            Some(_) => vec![self.worker as u32],
+            None => self.rings.iter().map(|ring| ring.worker as u32).collect(),
+        }
     }
 
     /// Frames that lie in its RX rings, as its workers last saw them.
@@ -231,6 +260,11 @@ impl Port {
             id: self.id,
             name: self.spec.port_name().to_owned(),
             netdev: self.netdevs(),
+            vhost_user: self
+                .guest
+                .as_ref()
+                .zip(self.spec.vhost_user.as_ref())
+                .map(|(guest, asked)| guest.show(asked)),
             members: if self.spec.is_group() { self.members() } else { Vec::new() },
             ifindex: netdev.map(|netdev| netdev.ifindex),
             attach: self.kind,
@@ -243,7 +277,7 @@ impl Port {
             promiscuous: reception.is_some_and(|reception| reception.everything.is_some()),
             unicast_filter: reception
                 .and_then(|reception| Some(reception.stations.as_ref()?.stations() as u32)),
-            worker: self.rings.iter().map(|ring| ring.worker as u32).collect(),
+            worker: self.workers(),
             rx_ring_depth: self.rings.first().map_or(0, |ring| ring.depth),
             counters,
         }

@@ -39,6 +39,10 @@ impl Change<'_> {
             may_wait.extend(plan.may_wait.then_some(id));
             match self.install(plan, opened) {
                 Ok(Ok(netdev)) => attaching.push((id, netdev)),
+                Ok(Err(_)) if self.ports[&id].guest.is_some() => {
+                    self.await_guest(id);
+                    added.push(id);
+                }
                 Ok(Err(error)) => {
                     self.wait_for_netdev(id, &error);
                     added.push(id);
@@ -145,6 +149,9 @@ impl Change<'_> {
         }
         self.publish();
         self.resolve_rules();
+        for id in &ids {
+            self.dismiss_guest(*id);
+        }
         let mut tunings = Vec::new();
         for id in &ids {
             tunings.extend(self.ports.leaving_mut(*id).map(|port| std::mem::take(&mut port.tuning)));
@@ -192,7 +199,7 @@ impl Control {
         plan: Plan,
         opened: Result<Vec<Opened>, XskError>,
     ) -> Result<Result<Link, ApiError>, PortAddRefused> {
-        let Plan { id, spec, netdev, fitting, worker, .. } = plan;
+        let Plan { id, spec, netdev, fitting, worker, guest, .. } = plan;
         let name = spec.netdev.clone();
         let refuse = |error| PortAddRefused { netdev: name.clone(), error };
         let opened = match opened {
@@ -202,9 +209,14 @@ impl Control {
                 return Err(refuse(rings::no_socket(&error)));
             }
         };
+        let guest = guest.map(|(guest, listener, device)| {
+            self.reception.serve(guest.key, listener, device);
+            guest
+        });
         let port = Port {
             id,
             worker,
+            guest,
             kind: fitting.kind,
             completes_checksums: fitting.completes_checksums,
             binding: self.pool.binding_of(fitting.kind, self.pool.rxq()),

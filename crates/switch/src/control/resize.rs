@@ -35,6 +35,7 @@ impl Change<'_> {
         self.pool.replace(next);
         self.apply_policy();
         let moved = self.move_to_new_instance();
+        self.move_guests();
         self.remove_supplies();
         let old = self.pool.take_leaving();
         self.without_lock(|| drop(old));

@@ -161,6 +161,7 @@ impl Control {
     pub(super) fn workers_of(&self, worker: usize, kind: AttachKind, spec: &PortSpec) -> Range<usize> {
         match kind {
             AttachKind::Tcx if !spec.is_group() => worker..worker + 1,
+            AttachKind::VhostUser => worker..worker,
             AttachKind::Tcx | AttachKind::Xdp => 0..self.workers.len(),
         }
     }

@@ -1,5 +1,7 @@
 //! What the switch tells of itself: ports, counters, pool, and whether the sums hold.
 
+use std::sync::atomic::Ordering;
+
 use forebay_control::ApiError;
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::memory::{MemoryOwner, Setup};
@@ -11,6 +13,7 @@ use forebay_policy::Lane;
 
 use super::Control;
 use super::port::{self, Counted, Port};
+use super::port_guest::Guest;
 use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 use crate::worker::Command;
 
@@ -33,13 +36,18 @@ impl Control {
     /// Everything counted for `port`, the later stages first.
     pub(super) fn counted(&self, port: &Port) -> Counted {
         let cells = port.cells.sum();
+        let mut kernel = self.datapath.counters(port.id.0).since(&port.baseline);
+        // What workers take from a guest comes through no program and no collector.
+        let taken = port.guest.as_ref().map_or(0, Guest::taken_packets);
+        kernel.slow_path_packets += taken;
+        kernel.collected_packets += taken;
         Counted {
             tx_copies: port.cells.tx_copies(),
             cells,
             base: port.base,
             carried: self.flow_book().counters(port.id),
             sockets: port.socket_drops(),
-            kernel: self.datapath.counters(port.id.0).since(&port.baseline),
+            kernel,
             collector_lost: port.loss.lost_packets(),
             probes: self.loops.counts(port),
         }
@@ -205,7 +213,8 @@ impl Control {
         let stocks = || self.stocks();
         let gauges = || self.supply_gauges();
         let frames_free = stocks().map(|stock| u64::from(stock.pool.free())).sum::<u64>()
-            + gauges().map(SupplyGauge::free).sum::<u64>();
+            + gauges().map(SupplyGauge::free).sum::<u64>()
+            + self.exchange_frames();
         let frames_posted = gauges().map(SupplyGauge::posted).sum::<u64>();
         let frames_total = stocks().map(|stock| u64::from(stock.pool.total())).sum::<u64>();
         PoolShow {
@@ -222,6 +231,11 @@ impl Control {
             kernel_bytes: self.kernel_bytes(),
             ports: self.ports.values().map(|port| self.pool_port(port)).collect(),
         }
+    }
+
+    /// Free frames that workers keep for packets they hand over.
+    fn exchange_frames(&self) -> u64 {
+        self.exchange_levels.iter().map(|level| u64::from(level.load(Ordering::Relaxed))).sum()
     }
 
     /// All packet memory: the pool, and that of ports which have their own.

@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
+use forebay_vhost::Virtqueue;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
@@ -60,6 +61,12 @@ impl WorkerHandle {
     /// once, because commands are carried out in order.
     pub(crate) fn retire(&mut self, slot: Slot, replaced: bool, done: Sender<Emptied>) {
         self.send(Command::Retire(slot, replaced, done));
+        self.free_slots.push(slot);
+    }
+
+    /// Has the worker give a guest's queue back; see [`Command::TakeGuest`].
+    pub(crate) fn take_guest(&mut self, slot: Slot, done: Sender<Option<Virtqueue>>) {
+        self.send(Command::TakeGuest(slot, done));
         self.free_slots.push(slot);
     }
 

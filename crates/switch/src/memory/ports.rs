@@ -16,8 +16,8 @@ use crate::output::Output;
 use crate::pool_instance::Stock;
 use crate::topology::PortEntry;
 use crate::worker::{
-    Command, Emptied, Feed, Member, MemoryOutput, MemoryReceiver, MemorySender, MemorySource, QUANTUM_BYTES,
-    ServedSource, Slot, Source, SuppliedBy, XskSource,
+    Command, Emptied, Feed, Member, MemoryOutput, MemoryReceiver, MemorySender, MemorySource, Outlet,
+    QUANTUM_BYTES, ServedSource, Slot, Source, SuppliedBy, XskSource,
 };
 
 /// Interface index of a port's queue: its id and this.
@@ -84,7 +84,7 @@ impl MemorySwitch {
         let (arena, pool) = (Arc::clone(&self.stock.arena), &self.stock.pool);
         let (output, receiver) = MemoryOutput::new(OUTPUT_FRAMES, arena, pool);
         self.levels.add(output.level());
-        self.seats[options.owner].commander.send(Command::AddOutlet(id, Box::new(output)));
+        self.seats[options.owner].commander.send(Command::AddOutlet(id, Box::new(Outlet::Memory(output))));
         let (slot, sender) = self.open(id, &options);
         let carried = VecDeque::new();
         self.ports.insert(id, Port { options, is_up: true, cells, slot, sender, receiver, carried });

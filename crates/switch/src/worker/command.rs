@@ -7,12 +7,14 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 
 use forebay_control::PortId;
 use forebay_policy::Refill;
+use forebay_pool::Arena;
+use forebay_vhost::Virtqueue;
 
 use crate::capture::Tap;
 
 use super::clock::Moment;
 use super::exchange::Exchange;
-use super::memory::MemoryOutput;
+use super::outlet::Outlet;
 use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
 /// One request. Where there is an answer, it comes when the request is done.
@@ -24,7 +26,13 @@ pub(crate) enum Command {
     /// Copy the port's packets from now on.
     SetTap(PortId, Box<Tap>),
     /// Fill this output from now on.
-    AddOutlet(PortId, Box<MemoryOutput>),
+    AddOutlet(PortId, Box<Outlet>),
+    /// Pass on what other workers have handed over for this output, and give it back.
+    TakeOutlet(PortId, Sender<Option<Box<Outlet>>>),
+    /// Serve this guest's queue no more, and give it back. What lies in it stays the guest's.
+    TakeGuest(Slot, Sender<Option<Virtqueue>>),
+    /// Take frames for guests' packets from the supply of this number, which lie in this arena.
+    MoveGuests(u8, Arc<Arena>),
     /// Pass on what other workers have handed over for this output, and forget it. They know the port no more.
     RemoveOutlet(PortId, Sender<()>),
     /// Exchange packets with other workers from now on.
@@ -128,6 +136,15 @@ impl Worker {
                     }
                 }
                 Command::AddOutlet(port, outlet) => self.outlets[usize::from(port.0)] = Some(outlet),
+                Command::TakeOutlet(port, answer) => {
+                    let outlet = self.take_outlet(port);
+                    let _ = answer.send(outlet);
+                }
+                Command::TakeGuest(slot, answer) => {
+                    let queue = self.take_guest(slot);
+                    let _ = answer.send(queue);
+                }
+                Command::MoveGuests(supply, arena) => self.move_guests(supply, &arena),
                 Command::RemoveOutlet(port, answer) => {
                     self.remove_outlet(port);
                     let _ = answer.send(());
@@ -153,8 +170,31 @@ impl Worker {
 
     /// What was handed over for the port must not wait for another one with its id.
     fn remove_outlet(&mut self, port: PortId) {
+        drop(self.take_outlet(port));
+    }
+
+    fn take_outlet(&mut self, port: PortId) -> Option<Box<Outlet>> {
         while self.deliver_handed() > 0 {}
-        self.outlets[usize::from(port.0)] = None;
+        self.outlets[usize::from(port.0)].take()
+    }
+
+    fn take_guest(&mut self, slot: Slot) -> Option<Virtqueue> {
+        let served = self.sources[slot.index()].take()?;
+        if let Some(kick) = served.source.socket() {
+            self.doorbell.ignore(kick);
+        }
+        match served.source {
+            Source::Guest(guest) => Some(guest.into_queue()),
+            Source::Xsk(_) | Source::Memory(_) => None,
+        }
+    }
+
+    fn move_guests(&mut self, supply: u8, arena: &Arc<Arena>) {
+        for served in self.sources.iter_mut().flatten() {
+            if let Source::Guest(guest) = &mut served.source {
+                guest.move_to(supply, Arc::clone(arena));
+            }
+        }
     }
 
     fn set_exchange(&mut self, exchange: Exchange) {
@@ -210,7 +250,7 @@ impl Worker {
         self.shared_rings.retain(|shared| *shared != slot);
         match served.source {
             Source::Xsk(XskSource { supply: SuppliedBy::Own(supply), .. }) => Some(supply),
-            Source::Xsk(_) | Source::Memory(_) => None,
+            Source::Xsk(_) | Source::Memory(_) | Source::Guest(_) => None,
         }
     }
 

@@ -134,6 +134,11 @@ impl Exchange {
         self.magazine.level()
     }
 
+    /// Where packets lie that were handed over.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
     /// Frees the frames of a packet that goes nowhere.
     pub(super) fn free(&mut self, packet: &mut Vec<Parcel>) {
         packet.drain(..).for_each(|parcel| self.magazine.put(parcel.segment.frame));

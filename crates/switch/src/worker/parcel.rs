@@ -6,7 +6,7 @@ use forebay_xsk::TagEdit;
 use rtrb::Producer;
 
 /// Bytes in front of a packet in its frame, as AF_XDP has them.
-const HEADROOM: u16 = 256;
+pub(super) const HEADROOM: u16 = 256;
 /// Bytes of a packet's two addresses.
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
@@ -88,7 +88,8 @@ impl<'a> Pieces<'a> {
         self.len().div_ceil(arena.frame_size().payload() as usize).max(1)
     }
 
-    fn in_order(&self) -> impl Iterator<Item = &[u8]> {
+    /// The bytes in order.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let tag = self.tag.as_ref().map(|tag| &tag[..]);
         let (addresses, rest) = self.pieces[..self.used].split_at(usize::from(tag.is_some()));
         addresses.iter().copied().chain(tag).chain(rest.iter().copied())
@@ -129,10 +130,10 @@ fn fill<'p>(mut room: &mut [u8], piece: &mut &'p [u8], pieces: &mut impl Iterato
     }
 }
 
-type Frames = [Option<Frame>; MAX_SEGMENTS_PER_PACKET];
+pub(super) type Frames = [Option<Frame>; MAX_SEGMENTS_PER_PACKET];
 
 /// As many free frames as were asked for, or none.
-fn take_frames(magazine: &mut Magazine, count: usize) -> Result<Frames, Undeliverable> {
+pub(super) fn take_frames(magazine: &mut Magazine, count: usize) -> Result<Frames, Undeliverable> {
     let mut frames = [const { None }; MAX_SEGMENTS_PER_PACKET];
     let wanted = frames.get_mut(..count).ok_or(Undeliverable::TooLong)?;
     wanted.fill_with(|| magazine.take());

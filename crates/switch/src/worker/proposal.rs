@@ -68,6 +68,7 @@ pub(crate) enum Why {
     Captured,
     Copies,
     Flooded,
+    Guest,
     NoOutput,
     Off,
 }
@@ -79,6 +80,7 @@ impl Why {
             Why::Captured => "the port is captured",
             Why::Copies => "more than one copy",
             Why::Flooded => "flooded",
+            Why::Guest => "the output is a virtual machine",
             Why::NoOutput => "the output is down",
             Why::Off => "the fast path is off",
         }
@@ -150,8 +152,8 @@ impl Proposals {
         guard: Guard,
         now: Nanos,
     ) {
-        if made.ruling.is_unread {
-            // The programs cannot read such packets either.
+        if made.ruling.is_unread || port.is_guest {
+            // No program reads such packets either.
             return;
         }
         let tag = headers.tag.map(|tag| tag.vid);
@@ -231,9 +233,9 @@ fn repeatable(
     made: &Made<'_>,
 ) -> Result<(FlowAction, u64, u16), Unrepeatable> {
     let forward = |id| {
-        topology.port(id).and_then(|output| {
-            Some((output, output.way_out(headers.src, headers.dst, Some(port))?.ifindex()))
-        })
+        topology
+            .port(id)
+            .and_then(|output| Some((output, output.way_out(headers.src, headers.dst, Some(port))?)))
     };
     let (output, found) = match made.verdict {
         Verdict::Forward(id) => (Some(id), forward(id)),
@@ -249,7 +251,8 @@ fn repeatable(
             let generation = topology.port(id).map_or(0, |port| port.generation);
             Ok((FlowAction::Drop { port_id: id.0 }, generation, u16::MAX))
         }
-        (Verdict::Forward(id), Some((output, ifindex))) => {
+        (Verdict::Forward(id), Some((output, way))) => {
+            let Some(ifindex) = way.ifindex() else { return no(Why::Guest) };
             let tag = flow_tag(headers.flow_egress(&output.vlans), headers.vid);
             let path = path(port, output, headers);
             let action = FlowAction::Output { port_id: id.0, ifindex, tag, path, mark: headers.mark };

@@ -5,6 +5,7 @@ use forebay_policy::{Piece, Standing};
 use forebay_xsk::Reads;
 
 use super::facts::Facts;
+use super::guest::{GuestSource, Lost};
 use super::stretch::Stretch;
 use super::{Feed, ServedSource, Source, SuppliedBy, TURN, Worker, XskSource};
 
@@ -25,11 +26,12 @@ impl Worker {
             Source::Xsk(xsk) => self.receive_xsk(xsk, piece, *feed),
             Source::Memory(memory) => {
                 memory.receive(&mut self.burst, &mut self.records, piece);
-                self.count_lost(*feed, memory.take_no_frame());
+                self.count_lost(*feed, memory.take_no_frame(), DropReason::NoFrame);
             }
+            Source::Guest(guest) => self.receive_from_guest(guest, piece, *feed),
         }
         let bytes = self.burst.bytes_of(0..self.burst.len());
-        let standing = turn.served(self.burst.len() as u32, bytes, source.occupancy() > 0);
+        let standing = turn.served(self.burst.len() as u32, bytes, source.has_more());
         if *is_calm && standing == Standing::Over {
             self.shared.attention.call();
         }
@@ -64,13 +66,23 @@ impl Worker {
         }
     }
 
-    /// Packets that the port sent and that found no free frame. The kernel counts those of its rings.
-    fn count_lost(&self, feed: Feed, packets: u64) {
+    fn receive_from_guest(&mut self, guest: &mut GuestSource, piece: Piece, feed: Feed) {
+        let supply = self.supplies[guest.supply()].as_deref_mut();
+        let magazine = &mut supply.expect("it stays while guests draw on it").magazine;
+        let Lost { no_frame, too_big, empty } =
+            guest.receive(&mut self.burst, &mut self.records, piece, magazine);
+        self.count_lost(feed, no_frame, DropReason::NoFrame);
+        self.count_lost(feed, too_big, DropReason::RxTooBig);
+        self.count_lost(feed, empty, DropReason::BadFrame);
+    }
+
+    /// Packets that the port sent and that are not in the burst. The kernel counts those of its rings.
+    fn count_lost(&self, feed: Feed, packets: u64, reason: DropReason) {
         let Feed::Port(port) = feed else { return };
         if let (Some(member), 1..) = (&self.members[usize::from(port.0)], packets) {
             let cell = member.cells.of(self.index);
             cell.rx_packets.add(packets);
-            cell.drop(DropReason::NoFrame, packets);
+            cell.drop(reason, packets);
         }
     }
 

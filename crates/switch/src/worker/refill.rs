@@ -14,6 +14,11 @@ impl Worker {
         match &mut served.source {
             Source::Xsk(xsk) => self.refill_supply(xsk, served.turn.packets(), standing, now),
             Source::Memory(memory) => memory.put_back(&mut self.burst),
+            Source::Guest(guest) => {
+                let supply = self.supplies[guest.supply()].as_deref_mut();
+                let magazine = &mut supply.expect("it stays while guests draw on it").magazine;
+                self.burst.drain().for_each(|frame| magazine.put(frame));
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use forebay_pool::{Arena, Magazine};
 use forebay_xsk::{FillRing, PortSocket, RxRing};
 
 use super::drain::Drain;
+use super::guest::GuestSource;
 use super::memory::MemorySource;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
@@ -66,6 +67,8 @@ pub(crate) enum Source {
     Xsk(XskSource),
     /// A queue in this process's memory.
     Memory(MemorySource),
+    /// A virtual machine's transmit queue.
+    Guest(GuestSource),
 }
 
 /// An AF_XDP ring, whose frames the kernel fills.
@@ -99,23 +102,35 @@ impl Source {
         match self {
             Source::Xsk(xsk) => xsk.ring.arena(),
             Source::Memory(memory) => memory.arena(),
+            Source::Guest(guest) => guest.arena(),
         }
     }
 
-    /// Frames or packets that wait in it.
+    /// Frames or packets of this process that wait in it. Those in a guest's memory are none of its frames.
     #[inline]
     pub(super) fn occupancy(&self) -> u32 {
         match self {
             Source::Xsk(xsk) => xsk.ring.occupancy(),
             Source::Memory(memory) => memory.occupancy(),
+            Source::Guest(_) => 0,
         }
     }
 
-    /// What the kernel says when packets come, if it does.
+    /// Whether there are more packets. If not, whoever has some says so.
+    #[inline]
+    pub(super) fn has_more(&mut self) -> bool {
+        match self {
+            Source::Guest(guest) => guest.has_more(),
+            Source::Xsk(_) | Source::Memory(_) => self.occupancy() > 0,
+        }
+    }
+
+    /// What becomes readable when packets come, if anything does.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Source::Xsk(xsk) => xsk.socket.as_deref().map(AsFd::as_fd),
             Source::Memory(_) => None,
+            Source::Guest(guest) => guest.kick(),
         }
     }
 
@@ -123,7 +138,7 @@ impl Source {
     pub(super) fn own_supply(&mut self) -> Option<&mut Supply> {
         match self {
             Source::Xsk(XskSource { supply: SuppliedBy::Own(supply), .. }) => Some(supply),
-            Source::Xsk(_) | Source::Memory(_) => None,
+            Source::Xsk(_) | Source::Memory(_) | Source::Guest(_) => None,
         }
     }
 

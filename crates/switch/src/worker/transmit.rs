@@ -7,7 +7,7 @@ use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 use super::classify::Headers;
 use super::exchange::Exchange;
 use super::join::{self, JointRun};
-use super::memory::MemoryOutput;
+use super::outlet::Outlet;
 use super::parcel::Undeliverable;
 use super::verdict::Verdict;
 use super::{TURN, Worker};
@@ -24,6 +24,7 @@ impl Worker {
             batch: self.transmitter.as_mut().map(|transmitter| transmitter.batch(arena, with_joints)),
             exchange: self.exchange.as_mut(),
             outlets: &mut self.outlets,
+            owing: &mut self.owing,
             arena,
             topology,
             worker: self.index,
@@ -70,7 +71,14 @@ impl Worker {
             let port = self.handed[0].port;
             let len_bytes = self.handed.iter().map(|parcel| u32::from(parcel.segment.len)).sum();
             let result = match &mut self.outlets[usize::from(port.0)] {
-                Some(outlet) => outlet.pass(&mut self.handed).map_err(tx_error),
+                Some(outlet) => {
+                    let was_owed = outlet.is_owed();
+                    let passed = outlet.pass(&mut self.handed, exchange).map_err(tx_error);
+                    if !was_owed && outlet.is_owed() {
+                        self.owing.push(port);
+                    }
+                    passed
+                }
                 None => {
                     exchange.free(&mut self.handed);
                     Err(TxError::PortDown)
@@ -80,7 +88,17 @@ impl Worker {
                 count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, 1);
             }
         }
+        show_owed(&mut self.outlets, &mut self.owing);
         passed
+    }
+}
+
+/// Shows receivers what was queued for them.
+fn show_owed(outlets: &mut [Option<Box<Outlet>>], owing: &mut Vec<PortId>) {
+    for port in owing.drain(..) {
+        if let Some(outlet) = &mut outlets[usize::from(port.0)] {
+            outlet.show();
+        }
     }
 }
 
@@ -88,7 +106,8 @@ impl Worker {
 struct Out<'a> {
     batch: Option<TxBatch<'a>>,
     exchange: Option<&'a mut Exchange>,
-    outlets: &'a mut [Option<Box<MemoryOutput>>],
+    outlets: &'a mut [Option<Box<Outlet>>],
+    owing: &'a mut Vec<PortId>,
     arena: &'a Arena,
     topology: &'a Topology,
     worker: usize,
@@ -124,7 +143,9 @@ impl<'a> Out<'a> {
                     batch.push(packet, edit, Destination { ifindex: ifindex.0, mark: headers.mark, token });
                 }
             }
-            Some(Output::Memory { owner, .. }) => self.send_owned(port, owner, packet, edit, headers.mark),
+            Some(Output::Memory { owner, .. } | Output::Guest { owner }) => {
+                self.send_owned(port, owner, packet, edit, headers.mark)
+            }
             None => self.lose(port, DropReason::TxPortDown, 1),
         }
     }
@@ -158,7 +179,15 @@ impl<'a> Out<'a> {
         let to = (port.id, mark);
         if owner == self.worker {
             let outlet = self.outlets[usize::from(port.id.0)].as_mut();
-            let sent = outlet.map(|outlet| outlet.send(self.arena, packet, edit, to).map_err(tx_error));
+            let owing = &mut *self.owing;
+            let sent = outlet.map(|outlet| {
+                let was_owed = outlet.is_owed();
+                let sent = outlet.send(self.arena, packet, edit, to).map_err(tx_error);
+                if !was_owed && outlet.is_owed() {
+                    owing.push(port.id);
+                }
+                sent
+            });
             let (len_bytes, result) = match sent.unwrap_or(Err(TxError::PortDown)) {
                 Ok(len_bytes) => (len_bytes as u32, Ok(())),
                 Err(error) => (0, Err(error)),
@@ -195,6 +224,7 @@ impl<'a> Out<'a> {
 
     fn flush(&mut self) {
         self.flush_batch();
+        show_owed(self.outlets, self.owing);
         if let Some(exchange) = &mut self.exchange {
             exchange.ring_bells();
         }

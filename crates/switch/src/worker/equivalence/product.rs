@@ -37,7 +37,7 @@ use crate::worker::clock::Moment;
 use crate::worker::facts::Facts;
 use crate::worker::verdict::Verdict;
 use crate::worker::{
-    Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Proposal,
+    Feed, Member, MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Outlet, Proposal,
     Proposals, QUANTUM_BYTES, RulingCache, ServedSource, Slot, Source, Worker,
 };
 
@@ -307,6 +307,6 @@ fn connect(
     };
     worker.sources[usize::from(id.0)] = Some(Box::new(served));
     let (output, receiver) = MemoryOutput::new(OUTPUT_FRAMES, Arc::clone(arena), pool);
-    worker.outlets[usize::from(id.0)] = Some(Box::new(output));
+    worker.outlets[usize::from(id.0)] = Some(Box::new(Outlet::Memory(output)));
     (sender, receiver)
 }

@@ -1,0 +1,284 @@
+//! Ports of virtual machines: their queues come and go with what the machines' drivers do.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use forebay_control::port::{PortSpec, PortState};
+use forebay_control::vhost_user::VhostUser;
+use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_policy::{Lane, Turn};
+use forebay_vhost::{DeviceOptions, Features, NetConfig, Virtqueue};
+
+use super::plan::Plan;
+use super::port_guest::Guest;
+use super::{Change, Control};
+use crate::counters::RingGauge;
+use crate::guests::{GuestKey, GuestSocket};
+use crate::worker::{
+    Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
+};
+
+/// What the device cannot do yet: packets with unfinished checksums, or long ones that are to be cut.
+const NOT_SERVED: Features = Features(
+    Features::CSUM.0
+        | Features::GUEST_CSUM.0
+        | Features::GUEST_TSO4.0
+        | Features::GUEST_TSO6.0
+        | Features::GUEST_ECN.0
+        | Features::GUEST_USO4.0
+        | Features::GUEST_USO6.0
+        | Features::HOST_TSO4.0
+        | Features::HOST_TSO6.0
+        | Features::HOST_ECN.0
+        | Features::HOST_USO.0
+        | Features::CTRL_GUEST_OFFLOADS.0
+        | Features::NOTF_COAL.0
+        | Features::VQ_NOTF_COAL.0
+        | Features::LOG_ALL.0,
+);
+/// Longest packet of a guest, without its Ethernet header, unless its front end says otherwise.
+const MTU: u16 = 1500;
+/// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
+const LOCAL: u8 = 0x02;
+
+/// The features that a guest is offered.
+fn offered(asked: &VhostUser) -> Result<Features, ApiError> {
+    Features::ALL
+        .without(NOT_SERVED)
+        .masked(&asked.features)
+        .map(|features| features.without(NOT_SERVED))
+        .map_err(|error| {
+            let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("features");
+            error.with_value(&asked.features).with_remedy("name features as in -mrg,-event-idx")
+        })
+}
+
+/// An address for a guest whose front end gives it none: always the same for the same port.
+fn mac_of(name: &str) -> [u8; 6] {
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let [a, b, c, d, e, ..] = hash.to_be_bytes();
+    [LOCAL, a, b, c, d, e]
+}
+
+impl Change<'_> {
+    /// Makes a port's socket, which the thread listens at when the port is there.
+    pub(super) fn plan_guest(&mut self, spec: PortSpec) -> Result<Plan, ApiError> {
+        self.refuse_name(&spec)?;
+        let asked = spec.vhost_user.clone().expect("the caller has looked");
+        let pairs = asked.queues;
+        let features = offered(&asked)?;
+        let config =
+            NetConfig { mac: mac_of(spec.port_name()), is_up: true, is_to_announce: false, pairs, mtu: MTU };
+        let (socket, listener) = self.without_lock(|| GuestSocket::listen(&asked.path))?;
+        let id = self.free_id()?;
+        self.guest_serial += 1;
+        let key = GuestKey { id, serial: self.guest_serial };
+        self.connect_workers();
+        let guest = Guest::new(key, socket, self.reception.bell());
+        let device = DeviceOptions { features, config };
+        let none = no_guest(&asked.path);
+        let plan = self.reserve(id, spec, Err(none), true);
+        Ok(Plan { guest: Some((guest, listener, device)), ..plan })
+    }
+
+    /// A front end is there.
+    pub(crate) fn guest_connects(&mut self, key: GuestKey) {
+        let bell = self.reception.bell();
+        let Some(guest) = self.guest_mut(key) else { return };
+        guest.begin_anew(bell, true);
+        self.judge_guest(key);
+    }
+
+    /// The front end is gone, and its queues were taken back.
+    pub(crate) fn guest_leaves(&mut self, key: GuestKey, state: PortState, reason: String) {
+        let bell = self.reception.bell();
+        let Some(guest) = self.guest_mut(key) else { return };
+        guest.begin_anew(bell, false);
+        let port = self.port_mut(key.id);
+        tracing::info!(port = port.spec.port_name(), reason, "the virtual machine is gone");
+        (port.state, port.reason) = (state, reason);
+    }
+
+    /// The features that were agreed on.
+    pub(crate) fn guest_has_features(&mut self, key: GuestKey, features: Features) {
+        if let Some(guest) = self.guest_mut(key) {
+            guest.features = features;
+        }
+    }
+
+    /// Has the port's worker serve a queue.
+    pub(crate) fn guest_queue_starts(&mut self, key: GuestKey, queue: Virtqueue) {
+        let Some(guest) = self.guest_mut(key) else { return };
+        let (index, cells) = (queue.index(), Arc::clone(&guest.cells));
+        if index % 2 == 1 {
+            self.serve_guest(key, queue, cells);
+        } else {
+            let mut queues = self.take_outputs(key);
+            queues.push(queue);
+            self.fill_guest(key, queues);
+        }
+        self.judge_guest(key);
+    }
+
+    /// Takes a queue back from the port's worker.
+    pub(crate) fn guest_queue_stops(&mut self, key: GuestKey, index: usize) -> Option<Virtqueue> {
+        let guest = self.guest_mut(key)?;
+        let stopped = if index % 2 == 1 {
+            let slot = guest.sources.remove(&index)?;
+            self.take_source(key.id, slot)
+        } else {
+            let mut queues = self.take_outputs(key);
+            let at = queues.iter().position(|queue| queue.index() == index)?;
+            let stopped = queues.remove(at);
+            self.fill_guest(key, queues);
+            Some(stopped)
+        };
+        self.judge_guest(key);
+        stopped
+    }
+
+    /// Takes all queues back from a port that leaves, and drops them.
+    pub(super) fn dismiss_guest(&mut self, id: PortId) {
+        let Some(guest) = self.ports.leaving_mut(id).and_then(|port| port.guest.as_mut()) else { return };
+        let key = guest.key;
+        let sources = std::mem::take(&mut guest.sources);
+        let has_outputs = !std::mem::take(&mut guest.outputs).is_empty();
+        self.reception.forget(key);
+        let worker = self.ports.leaving_mut(id).map_or(0, |port| port.worker);
+        for slot in sources.into_values() {
+            self.take_source_at(worker, slot);
+        }
+        if has_outputs {
+            self.take_outlet_at(worker, id);
+        }
+    }
+
+    fn take_source(&mut self, id: PortId, slot: crate::worker::Slot) -> Option<Virtqueue> {
+        let worker = self.ports[&id].worker;
+        self.take_source_at(worker, slot)
+    }
+
+    fn take_source_at(&mut self, worker: usize, slot: crate::worker::Slot) -> Option<Virtqueue> {
+        let (done, taken) = mpsc::channel();
+        self.workers[worker].take_guest(slot, done);
+        self.without_lock(|| taken.recv()).ok().flatten()
+    }
+
+    /// The receive queues that the worker fills; it fills none afterwards.
+    fn take_outputs(&mut self, key: GuestKey) -> Vec<Virtqueue> {
+        let Some(guest) = self.guest_mut(key) else { return Vec::new() };
+        if std::mem::take(&mut guest.outputs).is_empty() {
+            return Vec::new();
+        }
+        let worker = self.ports[&key.id].worker;
+        match self.take_outlet_at(worker, key.id) {
+            Some(Outlet::Guest(output)) => output.into_queues(),
+            Some(Outlet::Memory(_)) | None => Vec::new(),
+        }
+    }
+
+    fn take_outlet_at(&mut self, worker: usize, id: PortId) -> Option<Outlet> {
+        let (done, taken) = mpsc::channel();
+        self.workers[worker].send(Command::TakeOutlet(id, done));
+        self.without_lock(|| taken.recv()).ok().flatten().map(|outlet| *outlet)
+    }
+}
+
+impl Control {
+    /// The guest of this port, if it is still this one's.
+    fn guest_mut(&mut self, key: GuestKey) -> Option<&mut Guest> {
+        let guest = self.ports.get_mut(&key.id)?.guest.as_mut()?;
+        (guest.key == key).then_some(guest)
+    }
+
+    /// Guests whose queues are served no more, and why.
+    pub(crate) fn faulty_guests(&self) -> Vec<(GuestKey, String)> {
+        let guests = self.ports.values().filter_map(|port| port.guest.as_ref());
+        let connected = guests.filter(|guest| guest.is_connected);
+        connected.filter_map(|guest| Some((guest.key, guest.cells.fault()?.to_string()))).collect()
+    }
+
+    fn judge_guest(&mut self, key: GuestKey) {
+        let Some(guest) = self.guest_mut(key) else { return };
+        let (state, reason) = guest.state();
+        let port = self.port_mut(key.id);
+        if port.state != state {
+            tracing::info!(
+                port = port.spec.port_name(),
+                state = state.name(),
+                "its virtual machine is there"
+            );
+        }
+        (port.state, port.reason) = (state, reason);
+    }
+
+    /// The port was made, and has no machine yet.
+    pub(super) fn await_guest(&mut self, id: PortId) {
+        let port = self.port_mut(id);
+        let path = port.spec.vhost_user.as_ref().map_or("", |asked| &asked.path);
+        (port.state, port.reason) =
+            (PortState::Waiting, format!("no virtual machine is connected to {path}"));
+    }
+
+    fn serve_guest(&mut self, key: GuestKey, queue: Virtqueue, cells: Arc<crate::worker::GuestCells>) {
+        let Ok(instance) = self.instance() else { return };
+        let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
+        let (index, worker) = (queue.index(), self.ports[&key.id].worker);
+        let slot = self.workers[worker].serve(ServedSource {
+            feed: Feed::Port(key.id),
+            source: Source::Guest(GuestSource::new(queue, cells, supply)),
+            gauge: Arc::new(RingGauge::default()),
+            account: None,
+            turn: Turn::new(QUANTUM_BYTES),
+            is_calm: false,
+        });
+        if let Some(guest) = self.guest_mut(key) {
+            guest.sources.insert(index, slot);
+        }
+    }
+
+    fn fill_guest(&mut self, key: GuestKey, mut queues: Vec<Virtqueue>) {
+        let Some(guest) = self.guest_mut(key).filter(|_| !queues.is_empty()) else { return };
+        queues.sort_by_key(Virtqueue::index);
+        guest.outputs = queues.iter().map(Virtqueue::index).collect();
+        let output = GuestOutput::new(queues, Arc::clone(&guest.cells));
+        let worker = self.ports[&key.id].worker;
+        self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));
+    }
+
+    /// Has workers hand packets to each other, which guests' queues need that have one producer.
+    pub(super) fn connect_workers(&mut self) {
+        let Ok(instance) = self.instance() else { return };
+        if self.workers.len() < 2 || !self.exchange_levels.is_empty() {
+            return;
+        }
+        let stock = instance.stock.clone();
+        match Exchange::connect(self.workers.len(), &stock.arena, &stock.pool) {
+            Ok(ends) => {
+                self.exchange_levels = ends.iter().map(Exchange::level).collect();
+                for (worker, exchange) in self.workers.iter().zip(ends) {
+                    worker.send(Command::SetExchange(Box::new(exchange)));
+                }
+            }
+            Err(error) => tracing::error!(%error, "packets for guests of other workers are lost"),
+        }
+    }
+
+    /// Another pool is there: guests' packets, and those that workers hand over, are copied into its frames from now on.
+    pub(super) fn move_guests(&mut self) {
+        let Ok(instance) = self.instance() else { return };
+        let (number, arena) = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
+        for worker in &self.workers {
+            worker.send(Command::MoveGuests(number, Arc::clone(&arena)));
+        }
+        if !std::mem::take(&mut self.exchange_levels).is_empty() {
+            self.connect_workers();
+        }
+    }
+}
+
+fn no_guest(path: &str) -> ApiError {
+    ApiError::new(ErrorCode::NoSuchNetdev, format!("no virtual machine is connected to {path}"))
+}

@@ -1,0 +1,79 @@
+//! What a port holds of its virtual machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_control::port::PortState;
+use forebay_control::vhost_user::{VhostUser, VhostUserShow};
+use forebay_vhost::Features;
+
+use crate::attention::Attention;
+use crate::guests::{GuestKey, GuestSocket};
+use crate::worker::{GuestCells, Slot};
+
+/// One port's virtual machine, connected or not.
+pub(super) struct Guest {
+    pub(super) key: GuestKey,
+    /// Held for its drop.
+    _socket: GuestSocket,
+    /// What workers tell of the machine that is connected.
+    pub(super) cells: Arc<GuestCells>,
+    /// What they had told of those before.
+    past_packets: u64,
+    /// Transmit queues that its worker serves, by index.
+    pub(super) sources: BTreeMap<usize, Slot>,
+    /// Indexes of receive queues that its worker fills.
+    pub(super) outputs: Vec<usize>,
+    pub(super) features: Features,
+    pub(super) is_connected: bool,
+}
+
+impl Guest {
+    /// Nobody is connected. `bell` rings when a queue breaks.
+    pub(super) fn new(key: GuestKey, socket: GuestSocket, bell: Arc<Attention>) -> Self {
+        Self {
+            key,
+            _socket: socket,
+            cells: Arc::new(GuestCells::new(bell)),
+            past_packets: 0,
+            sources: BTreeMap::new(),
+            outputs: Vec::new(),
+            features: Features::default(),
+            is_connected: false,
+        }
+    }
+
+    /// Another machine connects, or none is there any more.
+    pub(super) fn begin_anew(&mut self, bell: Arc<Attention>, is_connected: bool) {
+        self.past_packets = self.taken_packets();
+        self.cells = Arc::new(GuestCells::new(bell));
+        self.features = Features::default();
+        self.is_connected = is_connected;
+    }
+
+    /// Packets that workers took from its queues.
+    pub(super) fn taken_packets(&self) -> u64 {
+        self.past_packets + self.cells.taken_packets.get()
+    }
+
+    /// The port's state while the machine is connected.
+    pub(super) fn state(&self) -> (PortState, String) {
+        if self.sources.is_empty() || self.outputs.is_empty() {
+            let reason = "the virtual machine's driver has not started its queues";
+            return (PortState::Negotiating, reason.to_owned());
+        }
+        (PortState::Up, String::new())
+    }
+
+    pub(super) fn show(&self, asked: &VhostUser) -> VhostUserShow {
+        let mut running: Vec<u32> =
+            self.sources.keys().chain(&self.outputs).map(|index| *index as u32).collect();
+        running.sort_unstable();
+        VhostUserShow {
+            path: asked.path.clone(),
+            queues: asked.queues,
+            running,
+            features: self.features.words().into_iter().map(str::to_owned).collect(),
+        }
+    }
+}

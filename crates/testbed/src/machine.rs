@@ -1,0 +1,127 @@
+//! A virtual machine: Debian's Linux as an ordinary process (user-mode Linux), whose NIC is a vhost-user front end.
+//!
+//! Its kernel and its `virtio_net` driver are those of the distribution, unchanged. Its files are this machine's, read-only.
+
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::command::Background;
+use crate::{Lab, LabError, Result};
+
+const EMULATOR: &str = "linux.uml";
+/// A machine has booted within this time, on a machine that is busy with others.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// It ends by itself after this time, whatever its script does and whoever started it.
+const LIFE_SECONDS: u32 = 120;
+const READY: &str = "machine: ready";
+const ENDED: &str = "machine: ended";
+
+/// One machine that runs; killed when dropped.
+#[derive(Debug)]
+pub struct Machine {
+    program: Background,
+}
+
+/// A machine to be.
+#[derive(Debug, Clone)]
+pub struct MachineOptions<'a> {
+    /// Tells machines of one lab apart.
+    pub name: &'a str,
+    /// The switch's socket, which must listen already.
+    pub socket: &'a Path,
+    /// Address of its NIC, in 10.66.0.0/16.
+    pub v4: Ipv4Addr,
+    /// Pairs of queues that its driver is told to use.
+    pub pairs: u16,
+    /// What it does once its NIC is there, in the words of `sh`. Then it ends.
+    pub script: &'a str,
+}
+
+impl Machine {
+    /// Boots a machine, and returns when its NIC has its address.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn boot(lab: &Lab, options: &MachineOptions<'_>) -> Result<Machine> {
+        let MachineOptions { name, socket, .. } = options;
+        let init = lab.path(&format!("{name}.init"));
+        let write = || {
+            std::fs::write(&init, script(options))?;
+            std::fs::set_permissions(&init, std::fs::Permissions::from_mode(0o755))
+        };
+        write().map_err(|error| LabError::system(format!("writing {}", init.display()), error))?;
+        let mut command = Command::new(EMULATOR);
+        command.args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
+        command.args(["con=null", "con0=null,fd:1", "ssl=null"]);
+        command.arg(format!("init={}", init.display()));
+        command.arg(format!("uml_dir={}", lab.path("uml").display())).arg(format!("umid={name}"));
+        command.arg(format!("virtio_uml.device={}:1", socket.display()));
+        // Its memory is a file there, which both ends map.
+        command.env("TMPDIR", "/dev/shm");
+        let mut program = Background::start(command, &lab.path(&format!("{name}.log")))?;
+        program.wait_for_output(READY, BOOT_LIMIT)?;
+        Ok(Machine { program })
+    }
+
+    /// What it wrote so far.
+    pub fn output(&self) -> String {
+        self.program.output()
+    }
+
+    /// Waits until it has written this.
+    ///
+    /// # Errors
+    /// It does not, or has ended.
+    pub fn wait_for_output(&mut self, text: &str) -> Result<()> {
+        self.program.wait_for_output(text, BOOT_LIMIT)
+    }
+
+    /// Waits until its script is done and it has gone; what it wrote.
+    ///
+    /// # Errors
+    /// It goes on.
+    pub fn wait(mut self) -> Result<String> {
+        self.program.wait_for_output(ENDED, BOOT_LIMIT)?;
+        self.program.wait(END_LIMIT)?;
+        Ok(self.program.output())
+    }
+
+    /// Kills it in the middle of whatever it does, as `kill -9` does.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It is the first of a session of its own; its processes and helpers are in its group.
+        let group = nix::unistd::Pid::from_raw(-self.program.pid().cast_signed());
+        let _ = nix::sys::signal::kill(group, Signal::SIGKILL);
+    }
+}
+
+fn script(options: &MachineOptions<'_>) -> String {
+    let MachineOptions { v4, pairs, script, .. } = options;
+    format!(
+        "#!/bin/sh\n\
+         mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /run\n\
+         export TMPDIR=/run\n\
+         modules=/usr/lib/uml/modules/$(uname -r)/kernel\n\
+         for module in net/core/failover drivers/net/net_failover drivers/net/virtio_net; do\n\
+             insmod $modules/$module.ko\n\
+         done\n\
+         (sleep {LIFE_SECONDS}; poweroff -f) </dev/null >/dev/null 2>&1 &\n\
+         ip link set lo up\n\
+         [ {pairs} = 1 ] || ethtool -L eth0 combined {pairs}\n\
+         ip link set eth0 up && ip addr add {v4}/16 dev eth0 && echo '{READY}'\n\
+         {script}\n\
+         echo '{ENDED}'\n\
+         poweroff -f\n"
+    )
+}

@@ -1,0 +1,260 @@
+//! Virtual machines as ports, by vhost-user: Debian's kernel with its own driver (user-mode Linux), and front ends that
+//! break the rules.
+
+use std::io::{Read as _, Write as _};
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_control::port::{PortShow, PortState};
+use forebay_testbed::dut::{Client, ForebayOptions};
+use forebay_testbed::machine::{Machine, MachineOptions};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::{Host, Lab, PortKind, wait};
+
+use crate::bed::Bed;
+use crate::harness::{Outcome, Subject, Suite, ensure_program};
+
+const PORT: &str = "vm1";
+const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
+const OTHER_V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 2);
+const LIMIT: Duration = Duration::from_secs(30);
+const STREAM_BYTES: u64 = 32 << 20;
+const PINGS: u32 = 10;
+const KILLS: usize = 3;
+const FLOOD_PACKETS: u64 = 1000;
+
+pub fn register(suite: &mut Suite) {
+    suite.heavy_on_forebay("a_virtual_machine_talks_with_a_host", |subject| talk(subject, 1, ""));
+    suite.heavy_once("a_virtual_machine_with_split_rings_talks_with_a_host", || {
+        talk(Subject::Forebay(PortKind::VethTcx), 1, "-packed")
+    });
+    suite.heavy_once("a_virtual_machine_like_those_of_2016_talks_with_a_host", || {
+        talk(Subject::Forebay(PortKind::VethTcx), 1, "-packed,-in-order,-event-idx,-indirect,-mrg")
+    });
+    suite.heavy_once("a_virtual_machine_with_four_pairs_of_queues_talks_with_a_host", || {
+        talk(Subject::Forebay(PortKind::VethTcx), 4, "")
+    });
+    suite.heavy_once("two_virtual_machines_of_two_workers_talk_with_each_other", two_workers);
+    suite.heavy_once("a_virtual_machine_that_is_killed_under_traffic_comes_back", killed);
+    suite.heavy_once("a_virtual_machine_goes_on_when_the_pool_changes_its_size", resized);
+    suite.once("a_front_end_that_breaks_the_rules_breaks_its_own_port_alone", rubbish);
+    suite.once("a_port_of_a_virtual_machine_takes_its_socket_away", socket_goes);
+    suite.once("what_can_not_be_a_virtual_machine_is_refused_by_name", refused);
+}
+
+/// A switch with a host and a port for a machine.
+struct Scene {
+    client: Client,
+    host: Host,
+    bed: Bed,
+}
+
+impl Scene {
+    fn new(subject: Subject, arguments: &[&str]) -> Result<Scene, Box<dyn std::error::Error>> {
+        ensure_program()?;
+        let mut bed = Bed::of(Lab::new("machines")?, ForebayOptions::default())?;
+        let host = bed.lab.host("h1", subject.kind())?;
+        bed.attach([&host])?;
+        let scene = Scene { client: bed.client(), host, bed };
+        scene.add(PORT, arguments)?;
+        Ok(scene)
+    }
+
+    fn socket(&self, port: &str) -> PathBuf {
+        self.bed.lab.path(&format!("{port}.sock"))
+    }
+
+    fn add(&self, port: &str, arguments: &[&str]) -> Outcome {
+        let socket = self.socket(port).display().to_string();
+        let words = [&["port", "add", port, "--vhost-user", &socket], arguments].concat();
+        self.client.ok(&words)?;
+        Ok(())
+    }
+
+    fn boot(&self, port: &str, v4: Ipv4Addr, pairs: u16, script: &str) -> forebay_testbed::Result<Machine> {
+        let socket = self.socket(port);
+        Machine::boot(&self.bed.lab, &MachineOptions { name: port, socket: &socket, v4, pairs, script })
+    }
+
+    fn port(&self) -> forebay_testbed::Result<PortShow> {
+        self.client.port(PORT)
+    }
+
+    fn ping(&self) -> Outcome {
+        let report = Ping::new(V4).count(PINGS).from(&self.host)?;
+        assert!(report.is_complete(), "{report:?}");
+        Ok(())
+    }
+
+    fn is_balanced(&self) -> forebay_testbed::Result<bool> {
+        self.client.stats_check().map(|check| check.balanced)
+    }
+}
+
+fn talk(subject: Subject, pairs: u16, mask: &str) -> Outcome {
+    let scene = Scene::new(subject, &["--queues", &pairs.to_string(), &format!("--features={mask}")])?;
+    assert_eq!(scene.port()?.state, PortState::Waiting);
+    let server = IperfServer::start(&scene.bed.lab, &scene.host)?;
+    let host = scene.host.v4();
+    let send = format!("iperf3 -c {host} -n {STREAM_BYTES} | grep -E 'sender|receiver'");
+    let script = format!("ping -c 3 -i 0.2 {host} | grep received; {send}; echo sent; iperf3 -s -1");
+    let mut machine = scene.boot(PORT, V4, pairs, &script)?;
+    machine.wait_for_output("sent")?;
+    let said = machine.output();
+    assert!(said.contains("3 received") && said.contains("receiver"), "{said}");
+    machine.wait_for_output("Server listening")?;
+    scene.ping()?;
+    let shown = scene.port()?;
+    assert_eq!((shown.state, shown.state_reason.as_str()), (PortState::Up, ""));
+    let guest = shown.vhost_user.ok_or("it is a machine's port")?;
+    assert_eq!(guest.running, (0..2 * u32::from(pairs)).collect::<Vec<_>>());
+    let has = |word: &str| guest.features.iter().any(|feature| feature == word);
+    assert!(mask.split(',').filter_map(|word| word.strip_prefix('-')).all(|word| !has(word)), "{guest:?}");
+    let report = Iperf::bytes(STREAM_BYTES).to(&scene.host, V4.into())?;
+    assert!(report.is_complete(STREAM_BYTES), "{report:?}");
+    machine.wait()?;
+    scene.client.wait_port_state(PORT, PortState::Waiting)?;
+    drop(server);
+    assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+fn two_workers() -> Outcome {
+    ensure_program()?;
+    let options = ForebayOptions::with_config("[switch]\nworkers = 2\n");
+    let mut bed = Bed::of(Lab::new("machines")?, options)?;
+    let host = bed.lab.host("h1", PortKind::VethTcx)?;
+    bed.attach([&host])?;
+    let scene = Scene { client: bed.client(), host, bed };
+    for port in [PORT, "vm2"] {
+        scene.add(port, &[])?;
+    }
+    let workers: Vec<_> =
+        [PORT, "vm2"].iter().map(|port| scene.client.port(port).map(|port| port.worker)).collect();
+    assert_ne!(workers[0].as_ref().ok(), workers[1].as_ref().ok(), "each has a worker of its own");
+    let mut server = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
+    server.wait_for_output("Server listening")?;
+    let script =
+        format!("ping -c 3 -i 0.2 {V4} | grep received; iperf3 -c {V4} -n {STREAM_BYTES}; echo sent");
+    let said = scene.boot("vm2", OTHER_V4, 1, &script)?.wait()?;
+    assert!(said.contains("3 received") && said.contains("receiver"), "{said}");
+    server.wait()?;
+    assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+fn killed() -> Outcome {
+    let mut scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
+    let beside = scene.bed.lab.host("h2", PortKind::VethTcx)?;
+    scene.bed.attach([&beside])?;
+    let script = format!("ping -f -s 1000 -c 10000000 {} >/dev/null", scene.host.v4());
+    for _ in 0..KILLS {
+        let machine = scene.boot(PORT, V4, 1, &script)?;
+        let before = scene.port()?.counters.rx_packets;
+        let floods = || scene.port().is_ok_and(|port| port.counters.rx_packets > before + FLOOD_PACKETS);
+        wait::until("the machine's packets", LIMIT, floods)?;
+        machine.kill();
+        let report = Ping::new(beside.v4()).count(PINGS).from(&scene.host)?;
+        assert!(report.is_complete(), "{report:?}");
+        scene.client.wait_port_state(PORT, PortState::Waiting)?;
+    }
+    let mut machine = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
+    machine.wait_for_output("Server listening")?;
+    scene.ping()?;
+    machine.kill();
+    scene.client.wait_port_state(PORT, PortState::Waiting)?;
+    assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+fn resized() -> Outcome {
+    let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
+    let mut machine = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
+    machine.wait_for_output("Server listening")?;
+    scene.ping()?;
+    for frames in ["8192", "32768"] {
+        scene.client.ok(&["pool", "set", "--frames", frames])?;
+        scene.ping()?;
+    }
+    assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+/// A message that says it has more bytes than any.
+const TOO_LONG: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f];
+/// A request that no back end knows.
+const UNKNOWN: [u8; 12] = [0xe7, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+/// The beginning of a message.
+const HALF: [u8; 6] = [1, 0, 0, 0, 1, 0];
+
+fn rubbish() -> Outcome {
+    let mut scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
+    let beside = scene.bed.lab.host("h2", PortKind::VethTcx)?;
+    scene.bed.attach([&beside])?;
+    for message in [&TOO_LONG[..], &UNKNOWN] {
+        let mut stream = UnixStream::connect(scene.socket(PORT))?;
+        stream.write_all(message)?;
+        // The switch closes the connection.
+        stream.set_read_timeout(Some(LIMIT))?;
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        scene.client.wait_port_state(PORT, PortState::Broken)?;
+        assert!(!scene.port()?.state_reason.is_empty());
+    }
+    // One that sends half a message keeps nobody waiting.
+    let mut silent = UnixStream::connect(scene.socket(PORT))?;
+    silent.write_all(&HALF)?;
+    scene.client.wait_port_state(PORT, PortState::Negotiating)?;
+    let report = Ping::new(beside.v4()).count(PINGS).from(&scene.host)?;
+    assert!(report.is_complete(), "{report:?}");
+    scene.add("vm2", &[])?;
+    drop(silent);
+    scene.client.wait_port_state(PORT, PortState::Waiting)?;
+    let mut machine = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
+    machine.wait_for_output("Server listening")?;
+    scene.ping()
+}
+
+fn socket_goes() -> Outcome {
+    let mut scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
+    let socket = scene.socket(PORT);
+    assert!(socket.exists());
+    let mut machine = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
+    machine.wait_for_output("Server listening")?;
+    scene.client.ok(&["port", "del", PORT])?;
+    assert!(!socket.exists());
+    assert!(scene.is_balanced()?);
+    machine.kill();
+    // The same name and path again, and a switch that ends.
+    scene.add(PORT, &[])?;
+    let mut machine = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
+    machine.wait_for_output("Server listening")?;
+    scene.ping()?;
+    scene.bed.forebay().stop()?;
+    wait::until("the socket to go", LIMIT, || !socket.exists())?;
+    Ok(())
+}
+
+fn refused() -> Outcome {
+    let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
+    let file = scene.bed.lab.path("file");
+    std::fs::write(&file, "precious")?;
+    let (file, used) = (file.display().to_string(), scene.socket(PORT).display().to_string());
+    let cases: [(&[&str], &str); 6] = [
+        (&["--vhost-user", "vm2.sock"], "an absolute path"),
+        (&["--vhost-user", "/nowhere/vm2.sock"], "cannot listen there"),
+        (&["--vhost-user", &file], "no socket"),
+        (&["--vhost-user", &used], "another program listens there"),
+        (&["--vhost-user", "/tmp/vm2.sock", "--queues", "17"], "1 to 16"),
+        (&["--vhost-user", "/tmp/vm2.sock", "--features=-tso"], "`tso` is no virtio feature"),
+    ];
+    for (arguments, expected) in cases {
+        let said = scene.client.call(&[&["port", "add", "vm2"], arguments].concat())?;
+        assert!(!said.status.success() && said.stderr.contains(expected), "{arguments:?}: {said:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&file)?, "precious");
+    Ok(())
+}
