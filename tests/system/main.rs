@@ -19,6 +19,7 @@ mod harness;
 mod hints;
 mod hostile;
 mod loops;
+mod machines;
 mod meanwhile;
 mod mixed;
 mod modes;
@@ -51,6 +52,7 @@ fn main() {
     hints::register(&mut suite);
     flows::register(&mut suite);
     groups::register(&mut suite);
+    machines::register(&mut suite);
     nodes::register(&mut suite);
     handover::register(&mut suite);
     unit::register(&mut suite);

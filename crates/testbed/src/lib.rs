@@ -30,6 +30,7 @@ pub mod gso;
 pub mod guest;
 pub mod host;
 pub mod lab;
+pub mod machine;
 pub mod measure;
 pub mod netns;
 pub mod packet_io;

@@ -1,5 +1,6 @@
 //! iperf3: streams of TCP, or UDP at a rate.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -125,16 +126,16 @@ impl Iperf {
     /// # Errors
     /// When it can't connect, stalls or says something that is not understood.
     pub fn run(&self, client: &Host, server: &Host) -> Result<IperfReport> {
+        self.to(client, server.address(self.v6))
+    }
+
+    /// As [`Iperf::run`], against a server at this address.
+    ///
+    /// # Errors
+    /// As [`Iperf::run`].
+    pub fn to(&self, client: &Host, server: IpAddr) -> Result<IperfReport> {
         let mut command = client.netns().command("iperf3");
-        command.args([
-            "-J",
-            "-i",
-            "0.2",
-            "--connect-timeout",
-            "3000",
-            "-c",
-            &server.address(self.v6).to_string(),
-        ]);
+        command.args(["-J", "-i", "0.2", "--connect-timeout", "3000", "-c", &server.to_string()]);
         match self.bytes {
             Some(bytes) => command.args(["-n", &bytes.to_string()]),
             None => command.args(["-t", &self.seconds.to_string()]),
