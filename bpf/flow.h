@@ -14,6 +14,8 @@
 
 /* A program's own verdict when it has no flow for a packet; no kernel verdict has this number. */
 #define NOT_FOLLOWED (-2)
+/* The same, and the packet goes to the worker of this queue. */
+#define STEERED_TO(queue) (NOT_FOLLOWED - 1 - (int)((queue) & STEERED_QUEUE))
 
 struct flow_key {
 	__u64 words[4];

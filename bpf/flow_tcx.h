@@ -71,7 +71,7 @@ static __always_inline int deliver(struct __sk_buff *skb, __u32 ifindex)
 	return bpf_redirect_peer(ifindex, 0);
 }
 
-/* The verdict, or NOT_FOLLOWED. */
+/* The verdict, NOT_FOLLOWED or STEERED_TO() a queue. */
 static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 {
 	__u64 epoch = current_epoch();
@@ -95,6 +95,8 @@ static __always_inline int follow_packet(struct __sk_buff *skb, __u16 port_id)
 		count(decision.flow, CUT_PACKETS(cut), bytes);
 		return TC_ACT_SHOT;
 	}
+	if (says->action == FLOW_STEER)
+		return STEERED_TO(says->mark);
 	if (!leaves(says))
 		return NOT_FOLLOWED;
 	if (says->tag == TAG_REMOVE)

@@ -155,7 +155,8 @@ struct flow_says {
 	__u8 tag;	   /* enum flow_tag */
 	__u16 vid;	   /* of the VLAN; with FLOW_DEEPER, classes */
 	__u32 mark;	   /* what packets leave with (SO_MARK); where none leaves, the daemon's own note;
-			      with FLOW_TELL the flow id, which no other flow has or had */
+			      with FLOW_TELL the flow id, which no other flow has or had;
+			      with FLOW_STEER the collector's queue */
 };
 
 /*
@@ -188,6 +189,7 @@ enum flow_action {
 	FLOW_DELIVER, /* FLOW_PASS, to the other end of a veth */
 	FLOW_TELL, /* to user space, with `mark` as the hint `flow_id`; only of XDP ports with our hints */
 	FLOW_PASS, /* FLOW_OUTPUT, by tcx: XDP passes such packets on */
+	FLOW_STEER, /* to user space, to the worker that `mark` names; only of ports that steer */
 };
 
 /* Classes that rules ask for; the others are 0. */

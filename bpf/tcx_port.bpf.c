@@ -52,7 +52,7 @@ static __always_inline int packet_is_probe(struct __sk_buff *skb, __u32 port_id)
 }
 
 /* A function of its own: without CAP_PERFMON no stack slot that held a pointer is used again. */
-static __noinline int to_collector(struct __sk_buff *skb)
+static __noinline int to_collector(struct __sk_buff *skb, int followed)
 {
 	__u32 ifindex = skb->ifindex;
 	struct port_counters *counted;
@@ -77,7 +77,7 @@ static __noinline int to_collector(struct __sk_buff *skb)
 		add(&counted->refused_packets, packets);
 		return TC_ACT_SHOT;
 	}
-	queue = steered_queue(skb, port);
+	queue = steered_queue(skb, port, followed);
 	if (!counted || !collector || queue >= settings.queues || !find_account(port, queue, &account))
 		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	add(&counted->slow_path_packets, packets);
@@ -101,5 +101,5 @@ int tcx_port(struct __sk_buff *skb)
 	struct near_port *near = near_port(skb->ifindex);
 	int followed = near ? follow_packet(skb, near->port_id) : NOT_FOLLOWED;
 
-	return followed == NOT_FOLLOWED ? to_collector(skb) : followed;
+	return followed <= NOT_FOLLOWED ? to_collector(skb, followed) : followed;
 }

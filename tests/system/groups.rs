@@ -49,7 +49,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    fn new(kind: PortKind, members: usize, membership: &str) -> Result<Scene> {
+    pub fn new(kind: PortKind, members: usize, membership: &str) -> Result<Scene> {
         Scene::with(kind, members, membership, |_| Ok(ForebayOptions::default()))
     }
 
@@ -106,11 +106,11 @@ impl Scene {
         self.switches[0].client().port(GROUP)
     }
 
-    fn wait_for(&self, state: PortState) -> Result<()> {
+    pub fn wait_for(&self, state: PortState) -> Result<()> {
         self.switches.iter().try_for_each(|switch| switch.client().wait_port_state(GROUP, state))
     }
 
-    fn wait_for_members(&self, count: usize) -> Result<()> {
+    pub fn wait_for_members(&self, count: usize) -> Result<()> {
         wait::until(&format!("the groups to have {count} members"), CHANGE_LIMIT, || {
             self.switches
                 .iter()
@@ -118,7 +118,7 @@ impl Scene {
         })
     }
 
-    fn unplug(&self, member: usize) -> Result<()> {
+    pub fn unplug(&self, member: usize) -> Result<()> {
         self.labs[0].switch().ip(&["link", "del", &netdev(member)]).map(drop)
     }
 }
@@ -128,7 +128,7 @@ pub fn netdev(member: usize) -> String {
 }
 
 /// A cable between the switches.
-fn plug_in([near, far]: &[Lab; 2], member: usize) -> Result<()> {
+pub fn plug_in([near, far]: &[Lab; 2], member: usize) -> Result<()> {
     let name = netdev(member);
     let queues = format!("numtxqueues {QUEUES} numrxqueues {QUEUES}");
     let peer = format!("peer name {name} {queues} netns {}", far.switch().name());

@@ -9,6 +9,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod bed;
+mod channel_rules;
 mod connectivity;
 mod faults;
 mod fdb;
@@ -51,6 +52,7 @@ fn main() {
     services::register(&mut suite);
     hints::register(&mut suite);
     flows::register(&mut suite);
+    channel_rules::register(&mut suite);
     groups::register(&mut suite);
     machines::register(&mut suite);
     nodes::register(&mut suite);

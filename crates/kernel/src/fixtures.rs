@@ -22,4 +22,5 @@ mod privileges;
 mod probes;
 mod slow;
 mod stand;
+mod steering;
 mod tags;

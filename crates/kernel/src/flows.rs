@@ -34,7 +34,7 @@ pub(crate) use place::Flow;
 pub(crate) use place::Says;
 pub use verdict::{FlowAction, FlowPath, FlowTag, FlowVerdict};
 
-use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, PASS, TELL, write};
+use place::{DEEPER, DELIVER, DROP, LEFT, NONE, OUTPUT, PASS, STEER, TELL, write};
 
 const WAYS: usize = FLOW_WAYS as usize;
 /// `struct flow_count`, bpf/forebay.h: packets, bytes, the epoch in which a program last found that the flow holds.
@@ -231,7 +231,8 @@ impl FlowTable {
     }
 
     fn is_used(&self, number: FlowNumber) -> bool {
-        matches!(self.flow(number).says.action.load(Relaxed), OUTPUT | DROP | DEEPER | DELIVER | TELL | PASS)
+        let action = self.flow(number).says.action.load(Relaxed);
+        matches!(action, OUTPUT | DROP | DEEPER | DELIVER | TELL | PASS | STEER)
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Doing {
     Mark(u32),
     /// The same, and a copy leaves here.
     Mirror(PortId),
+    /// The same, by the worker that the input port's channel of this number leads to.
+    Channel(u32),
 }
 
 impl Doing {
@@ -31,7 +33,7 @@ impl Doing {
     fn is_safe_to_skip(&self) -> bool {
         match self {
             Doing::Drop | Doing::Output(_) => false,
-            Doing::Normal | Doing::Mark(_) | Doing::Mirror(_) => true,
+            Doing::Normal | Doing::Mark(_) | Doing::Mirror(_) | Doing::Channel(_) => true,
         }
     }
 }
@@ -352,7 +354,7 @@ pub(crate) mod tests {
     #[test]
     fn a_rule_in_doubt_that_changes_no_way_is_skipped() {
         let web = Match { dst_ports: Some("80".parse().expect("a port")), ..WEB };
-        for doing in [Doing::Normal, Doing::Mark(7), Doing::Mirror(PortId(1))] {
+        for doing in [Doing::Normal, Doing::Mark(7), Doing::Mirror(PortId(1)), Doing::Channel(1)] {
             assert_eq!(unread(vec![(web, doing.clone())], Unread::Ports), Place::NONE);
             let below = vec![(web, doing.clone()), (WEB, Doing::Drop)];
             assert_eq!(unread(below.clone(), Unread::Ports), Place(1));

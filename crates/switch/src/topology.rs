@@ -81,6 +81,8 @@ pub(crate) struct PortEntry {
     pub(crate) home: Option<usize>,
     /// Its packets go to workers by this, if they may go to several.
     pub(crate) steering: Option<RssSteering>,
+    /// The worker of each of its channels, if it has any that rules can name.
+    pub(crate) channels: Arc<[usize]>,
     /// The station at the other end of its veth, where packets for it can be put at once.
     pub(crate) peer: Option<u64>,
     /// Its XDP program tells what a flow says user space is to be told ([`forebay_kernel::FlowAction::Tell`]).
@@ -112,6 +114,7 @@ impl PortEntry {
             ways: Ways::default(),
             home: None,
             steering: None,
+            channels: Arc::default(),
             peer: None,
             is_told: false,
             is_captured: false,
@@ -141,6 +144,7 @@ impl PortEntry {
             && self.is_blocked == other.is_blocked
             && self.mtu == other.mtu
             && self.ways == other.ways
+            && self.channels == other.channels
             && self.is_xdp == other.is_xdp
             && self.takes_frames == other.takes_frames
             && self.peer == other.peer

@@ -1,4 +1,4 @@
-//! What a rule does: `drop`, `output:PORT[,PORT…]`, `normal`, `mirror:PORT`, `mark:NUMBER`.
+//! What a rule does: `drop`, `output:PORT[,PORT…]`, `normal`, `mirror:PORT`, `mark:NUMBER`, `channel:NUMBER`.
 //!
 //! Ports are named as they are called, and a name may have a comma in it. Such a comma has a backslash before it, and so
 //! has a backslash.
@@ -12,6 +12,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::port::check_port_name;
+use crate::rss::MAX_CHANNELS;
 
 /// Ports that one rule can send a packet to.
 pub const MAX_OUTPUTS: usize = 64;
@@ -30,6 +31,8 @@ pub enum RuleAction {
     Mirror(String),
     /// It is forwarded as without rules, with this mark.
     Mark(u32),
+    /// It is forwarded as without rules, by the worker of this channel of the port that it comes in at.
+    Channel(u32),
 }
 
 impl RuleAction {
@@ -38,7 +41,7 @@ impl RuleAction {
         match self {
             RuleAction::Output(ports) => ports,
             RuleAction::Mirror(port) => std::slice::from_ref(port),
-            RuleAction::Drop | RuleAction::Normal | RuleAction::Mark(_) => &[],
+            RuleAction::Drop | RuleAction::Normal | RuleAction::Mark(_) | RuleAction::Channel(_) => &[],
         }
     }
 }
@@ -49,6 +52,7 @@ impl fmt::Display for RuleAction {
             RuleAction::Drop => f.write_str("drop"),
             RuleAction::Normal => f.write_str("normal"),
             RuleAction::Mark(mark) => write!(f, "mark:{mark}"),
+            RuleAction::Channel(channel) => write!(f, "channel:{channel}"),
             RuleAction::Output(ports) => write_ports(f, "output:", ports),
             RuleAction::Mirror(port) => write_ports(f, "mirror:", std::slice::from_ref(port)),
         }
@@ -79,7 +83,9 @@ impl From<RuleAction> for String {
 
 /// Text that names no action. The message says the value, what is wrong with it, and the forms.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("action `{value}`: {problem}; write drop, output:PORT[,PORT...], normal, mirror:PORT or mark:NUMBER")]
+#[error(
+    "action `{value}`: {problem}; write drop, output:PORT[,PORT...], normal, mirror:PORT, mark:NUMBER or channel:NUMBER"
+)]
 pub struct RuleActionError {
     /// What was given.
     pub value: String,
@@ -112,7 +118,8 @@ fn parse(text: &str) -> Result<RuleAction, String> {
             [port] => Ok(RuleAction::Mirror(port.clone())),
             ports => Err(format!("{} ports are named, limit 1", ports.len())),
         },
-        Some(("mark", number)) => mark(number).map(RuleAction::Mark),
+        Some(("mark", text)) => number(text, u32::MAX).map(RuleAction::Mark),
+        Some(("channel", text)) => number(text, MAX_CHANNELS - 1).map(RuleAction::Channel),
         _ => Err("not a known form".to_owned()),
     }
 }
@@ -151,21 +158,21 @@ fn ports(list: &str) -> Result<Vec<String>, String> {
 }
 
 /// Digits only; `parse` alone would take a plus sign too.
-fn mark(text: &str) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
-    number.ok_or_else(|| format!("`{text}` is not a number from 0 to {}", u32::MAX))
+fn number(text: &str, most: u32) -> Result<u32, String> {
+    let is_one = |number: &u32| *number <= most && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(is_one).ok_or_else(|| format!("`{text}` is not a number from 0 to {most}"))
 }
 
 impl PartialSchema for RuleAction {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .pattern(Some("^(drop|normal|output:.+|mirror:.+|mark:[0-9]+)$"))
+            .pattern(Some("^(drop|normal|output:.+|mirror:.+|mark:[0-9]+|channel:[0-9]+)$"))
             .description(Some(
-                "What is done with a packet: drop, output:PORT[,PORT...], normal, mirror:PORT or mark:NUMBER. A comma or \
-                 backslash in a port's name has a backslash before it.",
+                "What is done with a packet: drop, output:PORT[,PORT...], normal, mirror:PORT, mark:NUMBER or \
+                 channel:NUMBER. A comma or backslash in a port's name has a backslash before it.",
             ))
-            .examples(["drop", "output:web,db", "normal", "mirror:monitor", "mark:7"])
+            .examples(["drop", "output:web,db", "normal", "mirror:monitor", "mark:7", "channel:3"])
             .into()
     }
 }

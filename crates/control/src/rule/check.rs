@@ -2,7 +2,7 @@
 
 use forebay_flow::{MatchError, Prefix};
 
-use super::{IpProto, RuleAdd};
+use super::{IpProto, RuleAction, RuleAdd};
 use crate::error::ApiError;
 use crate::id::Vid;
 use crate::port::check_port_name;
@@ -22,6 +22,11 @@ impl RuleAdd {
         if let Some(address) = self.src_mac.filter(|address| address.is_group()) {
             let error = ApiError::invalid("src_mac", address, "an individual address: first byte even");
             return Err(error.with_remedy("no packet comes from a group address; did you mean dst_mac?"));
+        }
+        if matches!(self.action, RuleAction::Channel(_)) && self.in_port.is_none() {
+            let limit = "with in_port, because each port numbers its own channels";
+            return Err(ApiError::invalid("action", &self.action, limit)
+                .with_remedy("add --in-port with the name of a port that has several members"));
         }
         self.matching(None).check().map_err(|error| refusal(&error))
     }

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::{ApiError, ErrorCode};
+use crate::rss::MAX_CHANNELS;
 
 fn rule(json: &str) -> RuleAdd {
     let text = format!("{{\"priority\":7,\"action\":\"drop\"{json}}}");
@@ -76,6 +77,18 @@ fn a_rule_that_no_packet_can_fall_under_is_refused_with_field_value_limit_and_re
 }
 
 #[test]
+fn a_channel_is_that_of_the_port_that_the_rule_asks_for() {
+    let rule = |in_port: Option<&str>| RuleAdd {
+        in_port: in_port.map(str::to_owned),
+        ..RuleAdd::new(7, RuleAction::Channel(3))
+    };
+    assert_eq!(rule(Some("uplink")).validate(), Ok(()));
+    let error = rule(None).validate().expect_err("of which port?");
+    assert_eq!((error.field.as_deref(), error.value.as_deref()), (Some("action"), Some("channel:3")));
+    assert!(error.to_string().contains("--in-port"), "{error}");
+}
+
+#[test]
 fn what_packets_can_have_is_taken() {
     for json in [
         "",
@@ -133,9 +146,17 @@ fn a_number_may_be_given_as_one_and_is_written_as_text() {
 #[test]
 fn an_action_is_read_as_it_is_written() {
     let long = format!("output:{}", (0..MAX_OUTPUTS).map(|n| format!("p{n}")).collect::<Vec<_>>().join(","));
-    for text in
-        ["drop", "normal", "output:a", "output:a,b:1,c.d", r"output:a\,b,c\\", "mirror:m", "mark:0", &long]
-    {
+    for text in [
+        "drop",
+        "normal",
+        "output:a",
+        "output:a,b:1,c.d",
+        r"output:a\,b,c\\",
+        "mirror:m",
+        "mark:0",
+        "channel:127",
+        &long,
+    ] {
         assert_eq!(text.parse::<RuleAction>().unwrap().to_string(), text);
     }
     let action: RuleAction = r"output:a\,b,c".parse().unwrap();
@@ -160,6 +181,8 @@ fn a_bad_action_is_refused_with_value_problem_and_the_forms() {
         ("mark:", "`` is not a number from 0 to 4294967295"),
         ("mark:+1", "`+1` is not a number"),
         ("mark:4294967296", "`4294967296` is not a number"),
+        ("channel:128", "`128` is not a number from 0 to 127"),
+        ("channel:a", "`a` is not a number"),
         (&long, "65 ports are named, limit 64"),
     ] {
         let error = text.parse::<RuleAction>().expect_err(text);
@@ -190,6 +213,7 @@ fn action() -> impl Strategy<Value = RuleAction> {
         outputs.prop_map(|ports| RuleAction::Output(ports.into_iter().collect())),
         port_name().prop_map(RuleAction::Mirror),
         any::<u32>().prop_map(RuleAction::Mark),
+        (0..MAX_CHANNELS).prop_map(RuleAction::Channel),
     ]
 }
 
@@ -209,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange_for_an_action(text in "(output|mirror|mark|drop)?:?.{0,20}") {
+    fn no_text_is_too_strange_for_an_action(text in "(output|mirror|mark|channel|drop)?:?.{0,20}") {
         if let Ok(action) = text.parse::<RuleAction>() {
             prop_assert_eq!(action.to_string().parse::<RuleAction>(), Ok(action));
         }

@@ -65,11 +65,12 @@ pub struct FlowAddArgs {
     /// Destination port of TCP, UDP or SCTP, or a range of ports, as in 80 or 8000-8080
     #[arg(long, value_name = "PORTS")]
     pub dport: Option<PortRange>,
-    /// What happens to the packet: drop, output:PORT[,PORT...], normal, mirror:PORT or mark:NUMBER
+    /// What happens to the packet: drop, output:PORT[,PORT...], normal, mirror:PORT, mark:NUMBER or channel:NUMBER
     ///
     /// drop: nothing leaves. output:web,db: the packet leaves at these ports, up to 64. normal: the packet is forwarded
     /// as if there were no rules. mirror:tap0: as normal, and a copy leaves at that port. mark:7: as normal, and the
-    /// packet carries that mark (skb mark) in the kernel.
+    /// packet carries that mark (skb mark) in the kernel. channel:3: as normal, and user space handles the packet on the
+    /// worker of channel 3 of the port that --in-port names (see `forebay channels show`).
     #[arg(long)]
     pub action: RuleAction,
     /// How to print.

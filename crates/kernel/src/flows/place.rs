@@ -46,6 +46,7 @@ pub(super) const DEEPER: u8 = 3;
 pub(super) const DELIVER: u8 = 4;
 pub(super) const TELL: u8 = 5;
 pub(super) const PASS: u8 = 6;
+pub(super) const STEER: u8 = 7;
 /// The daemon's own: given up, and not yet free.
 pub(super) const LEFT: u8 = 255;
 const TAG_KEEP: u8 = 0;
@@ -65,6 +66,7 @@ impl Flow {
             FlowAction::Output { port_id, ifindex, path, .. } => (number_of(path), port_id, ifindex.0),
             FlowAction::Drop { port_id } => (DROP, port_id, 0),
             FlowAction::Tell { port_id, .. } => (TELL, port_id, 0),
+            FlowAction::Steer { port_id, .. } => (STEER, port_id, 0),
             FlowAction::Deeper { .. } => (DEEPER, key.port_id(), 0),
         };
         let (tag, vid, mark) = match verdict.action {
@@ -73,6 +75,7 @@ impl Flow {
             FlowAction::Output { tag: FlowTag::Set(vid), mark, .. } => (TAG_SET, vid, mark),
             FlowAction::Drop { .. } => (TAG_KEEP, note.vid, note.reason.into()),
             FlowAction::Tell { flow_id, .. } => (TAG_KEEP, note.vid, flow_id),
+            FlowAction::Steer { queue, .. } => (TAG_KEEP, note.vid, queue.into()),
             FlowAction::Deeper { classes } => (TAG_KEEP, classes, note.vid.into()),
         };
         self.decided.store(verdict.decided, Relaxed);
@@ -102,6 +105,7 @@ impl Flow {
                 (action, FlowNote { vid, reason: 0 })
             }
             TELL => (FlowAction::Tell { port_id, flow_id: mark }, FlowNote { vid, reason: 0 }),
+            STEER => (FlowAction::Steer { port_id, queue: mark as u16 }, FlowNote { vid, reason: 0 }),
             DEEPER => (FlowAction::Deeper { classes: vid }, FlowNote { vid: mark as u16, reason: 0 }),
             _ => (FlowAction::Drop { port_id }, FlowNote { vid, reason: mark as u16 }),
         };

@@ -156,6 +156,7 @@ fn an_adopted_table_is_read_as_it_was_written() {
         (output(FlowTag::Remove, FlowPath::Packets, u32::MAX), FlowNote { vid: 7, reason: 0 }),
         (FlowAction::Drop { port_id: 2 }, FlowNote { vid: 7, reason: 11 }),
         (FlowAction::Tell { port_id: 2, flow_id: u32::MAX }, FlowNote { vid: 7, reason: 0 }),
+        (FlowAction::Steer { port_id: 2, queue: 300 }, FlowNote { vid: 7, reason: 0 }),
         (FlowAction::Deeper { classes: 21 }, FlowNote { vid: 7, reason: 0 }),
     ];
     let mut wanted = HashMap::new();

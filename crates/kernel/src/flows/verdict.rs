@@ -58,6 +58,13 @@ pub enum FlowAction {
         /// The hint: a number that no other flow has or had.
         flow_id: u32,
     },
+    /// To user space, to the worker of this queue of the collector; only of tcx ports that have rings at all workers.
+    Steer {
+        /// The port whose settings say so, which may be the input.
+        port_id: u16,
+        /// The queue.
+        queue: u16,
+    },
     /// That depends on the classes of what lies deeper in them; see [`ClassTable`](crate::ClassTable).
     Deeper {
         /// Which classes: a sum of `enum deeper`, bpf/forebay.h.
@@ -69,9 +76,10 @@ impl FlowAction {
     /// The port besides the input whose settings it relies upon.
     pub fn port_id(&self) -> Option<u16> {
         match *self {
-            Self::Output { port_id, .. } | Self::Drop { port_id } | Self::Tell { port_id, .. } => {
-                Some(port_id)
-            }
+            Self::Output { port_id, .. }
+            | Self::Drop { port_id }
+            | Self::Tell { port_id, .. }
+            | Self::Steer { port_id, .. } => Some(port_id),
             Self::Deeper { .. } => None,
         }
     }

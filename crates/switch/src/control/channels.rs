@@ -38,6 +38,7 @@ impl Change<'_> {
         if let Err(error) = self.lay_rss(id) {
             tracing::warn!(port = self.ports[&id].spec.port_name(), %error, "its packets all go to one worker");
         }
+        self.resolve_rules();
     }
 }
 

@@ -76,7 +76,7 @@ impl FlowLister {
             FlowAction::Drop { .. } => ("drop".to_owned(), FlowTag::Keep),
             FlowAction::Deeper { .. } => ("deeper".to_owned(), FlowTag::Keep),
             // Shown as what user space does.
-            FlowAction::Tell { .. } => return None,
+            FlowAction::Tell { .. } | FlowAction::Steer { .. } => return None,
         };
         let tag = match tag {
             FlowTag::Keep => TagAction::Keep,

@@ -81,9 +81,9 @@ impl Control {
         }
     }
 
-    /// To be followed, or to tell user space.
+    /// To be followed, to tell user space, or to take packets to a channel's worker.
     pub(super) fn is_of_use(&self) -> bool {
-        self.publication.carries_flows() || self.ports.values().any(Port::is_told)
+        self.publication.carries_flows() || self.ports.values().any(Port::is_told) || self.lead_to_channels()
     }
 
     /// Whether the kernel follows flows.

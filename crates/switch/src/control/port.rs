@@ -149,6 +149,7 @@ impl Port {
             ways: self.ways(),
             home: self.has_one_worker().then_some(self.worker),
             steering: self.steering(),
+            channels: self.tuning.workers.as_slice().into(),
             mtu: self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
             takes_joints: netdev.is_some() && self.attachments().all(|at| !at.netdev.has_parent_device()),

@@ -1,6 +1,6 @@
 //! Rules as users see and change them.
 //!
-//! A rule counts while all ports that it names are there, and sleeps otherwise. When rules change, the kernel follows
+//! A rule counts while all ports that it names are there, and the channel, and sleeps otherwise. When rules change, the kernel follows
 //! no flow until it has their classes; then all that was decided before is void.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use forebay_kernel::{ClassTable, DatapathError};
 use forebay_policy::Nanos;
 
 use super::Control;
+use super::port::Port;
 use super::port_book::PortBook;
 use crate::flows::FlowBook;
 use crate::rules::{ActiveRule, Doing, RuleCells, RuleSet};
@@ -28,14 +29,25 @@ struct Rule {
     asked: RuleAdd,
     added: Nanos,
     cells: Arc<RuleCells>,
-    /// The ports it names, or the one that is not there.
-    resolved: Result<Resolved, String>,
+    /// The ports it names, or what keeps it asleep.
+    resolved: Result<Resolved, Missing>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Resolved {
     in_port: Option<PortId>,
     doing: Doing,
+}
+
+/// What a rule names and is not there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Missing {
+    #[error("there is no port `{0}`")]
+    Port(String),
+    #[error("`{port}` has one netdev, and no channels that a rule can name")]
+    Channels { port: String },
+    #[error("`{port}` has {channels} channels, from 0")]
+    Channel { port: String, channels: usize },
 }
 
 /// Why rules cannot be as they were to be.
@@ -125,7 +137,7 @@ impl Rule {
             id,
             rule: self.asked.clone(),
             state: if missing.is_none() { RuleState::Active } else { RuleState::Asleep },
-            reason: missing.map(|port| format!("there is no port `{port}`")),
+            reason: missing.map(ToString::to_string),
             packets: packets + carried.packets,
             bytes: bytes + carried.bytes,
             age_seconds: Nanos(now.0.saturating_sub(self.added.0)).seconds().into(),
@@ -133,19 +145,35 @@ impl Rule {
     }
 }
 
-/// Looks up the ports that a rule names, or says which is not there.
-fn resolve(rule: &RuleAdd, ports: &PortBook) -> Result<Resolved, String> {
-    let id = |name: &str| ports.named(name).ok_or_else(|| name.to_owned());
+/// Looks up the ports and the channel that a rule names, or says what is not there.
+fn resolve(rule: &RuleAdd, ports: &PortBook) -> Result<Resolved, Missing> {
+    let id = |name: &str| ports.named(name).ok_or_else(|| Missing::Port(name.to_owned()));
+    let in_port = rule.in_port.as_deref().map(id).transpose()?;
     let doing = match &rule.action {
         RuleAction::Drop => Doing::Drop,
         RuleAction::Normal => Doing::Normal,
         RuleAction::Mark(mark) => Doing::Mark(*mark),
+        RuleAction::Channel(channel) => {
+            has_channel(in_port.map(|id| &ports[&id]), *channel)?;
+            Doing::Channel(*channel)
+        }
         RuleAction::Mirror(port) => Doing::Mirror(id(port)?),
         RuleAction::Output(ports) => {
             Doing::Output(ports.iter().map(|port| id(port)).collect::<Result<_, _>>()?)
         }
     };
-    Ok(Resolved { in_port: rule.in_port.as_deref().map(id).transpose()?, doing })
+    Ok(Resolved { in_port, doing })
+}
+
+/// Whether the port that packets come in at has such a channel now.
+fn has_channel(port: Option<&Port>, channel: u32) -> Result<(), Missing> {
+    let Some(port) = port else { return Ok(()) };
+    let (name, channels) = (port.spec.port_name().to_owned(), port.tuning.workers.len());
+    match port.spec.is_group() {
+        false => Err(Missing::Channels { port: name }),
+        true if channel as usize >= channels => Err(Missing::Channel { port: name, channels }),
+        true => Ok(()),
+    }
 }
 
 impl Control {
@@ -159,8 +187,10 @@ impl Control {
         request.validate()?;
         self.rules.check(request)?;
         let rule = Rule::new(request.clone(), &self.ports, self.workers.len(), self.now());
-        if let Err(port) = &rule.resolved {
-            return Err(no_such_port(request, port));
+        match &rule.resolved {
+            // Nobody knows yet how many there will be.
+            Ok(_) | Err(Missing::Channel { channels: 0, .. }) => {}
+            Err(missing) => return Err(refuse(request, missing)),
         }
         let id = self.rules.next_id;
         self.rules.rules.insert(id, rule);
@@ -206,7 +236,13 @@ impl Control {
         Ok(shown)
     }
 
-    /// Ports have come or gone: rules that name them wake up or go to sleep.
+    /// Whether a rule names a channel.
+    pub(super) fn lead_to_channels(&self) -> bool {
+        let names_one = |rule: &Rule| matches!(&rule.resolved, Ok(Resolved { doing: Doing::Channel(_), .. }));
+        self.rules.rules.values().any(names_one)
+    }
+
+    /// Ports or channels have come or gone: rules that name them wake up or go to sleep.
     pub(super) fn resolve_rules(&mut self) {
         if self.rules.resolve_again(&self.ports)
             && let Err(error) = self.change_rules()
@@ -229,10 +265,26 @@ impl Control {
     }
 }
 
-fn no_such_port(request: &RuleAdd, port: &str) -> ApiError {
-    let field = if request.in_port.as_deref() == Some(port) { "in_port" } else { "action" };
-    ApiError::new(ErrorCode::NoSuchPort, format!("there is no port `{port}`"))
-        .with_field(field)
-        .with_value(port)
-        .with_remedy("see `forebay port list`")
+fn refuse(request: &RuleAdd, missing: &Missing) -> ApiError {
+    let error = |code| ApiError::new(code, missing.to_string());
+    match missing {
+        Missing::Port(port) => {
+            let is_input = request.in_port.as_deref() == Some(port);
+            let field = if is_input { "in_port" } else { "action" };
+            let error = error(ErrorCode::NoSuchPort).with_field(field).with_value(port);
+            error.with_remedy("see `forebay port list`")
+        }
+        Missing::Channels { port } => {
+            let error = error(ErrorCode::NotSupported).with_field("in_port").with_value(port);
+            error
+                .with_limit("ports with several members")
+                .with_remedy("forebay port add NAME --group A,B, or another action")
+        }
+        Missing::Channel { port, channels } => {
+            let error = error(ErrorCode::InvalidValue).with_field("action").with_value(&request.action);
+            error
+                .with_limit(format!("channel:0 to channel:{}", channels.saturating_sub(1)))
+                .with_remedy(format!("`forebay channels show {port}` lists them"))
+        }
+    }
 }

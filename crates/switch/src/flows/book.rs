@@ -219,10 +219,10 @@ impl FlowBook {
         })
     }
 
-    /// A flow whose packets user space is told of carries nothing itself; that it is proposed again says it is in use.
+    /// A flow whose packets go to user space carries nothing itself; that it is proposed again says it is in use.
     fn keep_told(&mut self, number: FlowNumber, proposal: &Proposal, now: Nanos) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
-        if let FlowAction::Tell { .. } = entry.verdict.action {
+        if let FlowAction::Tell { .. } | FlowAction::Steer { .. } = entry.verdict.action {
             entry.used = now;
             self.keep_outer(proposal, now);
         }
@@ -345,7 +345,13 @@ impl FlowBook {
                 output.tx_packets += fresh.packets;
                 output.tx_bytes += bytes_out(fresh, tag, proposal.key);
             }
-            (FlowAction::Drop { .. } | FlowAction::Deeper { .. } | FlowAction::Tell { .. }, reason) => {
+            (
+                FlowAction::Drop { .. }
+                | FlowAction::Deeper { .. }
+                | FlowAction::Tell { .. }
+                | FlowAction::Steer { .. },
+                reason,
+            ) => {
                 input.drops[reason.unwrap_or(DropReason::NoDestination)] += fresh.packets;
             }
         }

@@ -35,7 +35,7 @@ impl MemorySwitch {
                     port.carried.push_back(retagged(bytes, tag));
                 }
             }
-            FlowAction::Tell { .. } | FlowAction::Deeper { .. } => return false,
+            FlowAction::Tell { .. } | FlowAction::Steer { .. } | FlowAction::Deeper { .. } => return false,
         }
         true
     }

@@ -20,6 +20,7 @@ impl MemorySwitch {
                 RuleAction::Drop => Doing::Drop,
                 RuleAction::Normal => Doing::Normal,
                 RuleAction::Mark(mark) => Doing::Mark(*mark),
+                RuleAction::Channel(channel) => Doing::Channel(*channel),
                 RuleAction::Mirror(port) => Doing::Mirror(id(port)),
                 RuleAction::Output(ports) => Doing::Output(ports.iter().map(|port| id(port)).collect()),
             };

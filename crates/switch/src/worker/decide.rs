@@ -144,7 +144,7 @@ impl Worker {
             _ if ruling.place == Place::UNDECIDABLE => Verdict::Drop(DropReason::Undecidable),
             Some(Doing::Drop) => Verdict::Drop(DropReason::ByRule),
             Some(Doing::Output(ports)) => rule::first_output(ports, scene, headers),
-            Some(Doing::Normal | Doing::Mark(_) | Doing::Mirror(_)) | None => {
+            Some(Doing::Normal | Doing::Mark(_) | Doing::Mirror(_) | Doing::Channel(_)) | None => {
                 self.verdict(scene, member, headers, &mut counts.lookups)
             }
         };
@@ -167,7 +167,7 @@ impl Worker {
             Doing::Mark(mark) => headers.mark = *mark,
             Doing::Output(ports) => self.copy_to_others(ports, index, scene, headers.vid),
             Doing::Mirror(to) => self.mirror(index, *to, scene.topology, headers, decision.verdict),
-            Doing::Drop | Doing::Normal => {}
+            Doing::Drop | Doing::Normal | Doing::Channel(_) => {}
         }
         rule.is_to_many() || self.extras.len() > extras
     }

@@ -22,7 +22,7 @@ use rtrb::Producer;
 use super::classify::Headers;
 use super::verdict::Verdict;
 use crate::attention::Attention;
-use crate::rules::Ruling;
+use crate::rules::{Doing, Ruling};
 use crate::topology::{PortEntry, Topology};
 
 /// Proposals under way from one worker.
@@ -50,7 +50,7 @@ pub(crate) struct Proposal {
     pub(crate) rule: Option<u64>,
     /// What was looked at behind their addresses, and the flow that says to look there.
     pub(crate) deeper: Option<(Class, FlowKey)>,
-    /// Where the kernel cannot: to be told that it is the same again.
+    /// Where the kernel cannot: to be told that it is the same again, or to take it to a channel's worker.
     pub(crate) tell: Option<FlowVerdict>,
 }
 
@@ -179,7 +179,12 @@ impl Proposals {
                 .fold(topology.generation(), |sum, part| sum.wrapping_add(*part)),
         };
         let repeat = repeatable(topology, port, headers, &made).map(verdict);
-        let tell = if repeat.is_err() { told(topology, port, headers, &made).map(verdict) } else { None };
+        let tell = if repeat.is_err() {
+            let told = told(topology, port, headers, &made);
+            told.or_else(|| led(topology, port, &made)).map(verdict)
+        } else {
+            None
+        };
         if deeper.is_some() && (repeat.is_ok() || tell.is_some()) {
             self.push(look_deeper(topology, port, outer, headers.vid));
         }
@@ -292,6 +297,18 @@ fn told(
     is_alike.then_some((action, output.generation, u16::MAX))
 }
 
+/// As [`repeatable`], where a rule has a channel's worker take each such packet.
+fn led(topology: &Topology, port: &PortEntry, made: &Made<'_>) -> Option<(FlowAction, u64, u16)> {
+    let Doing::Channel(channel) = made.ruling.rule?.doing else { return None };
+    let worker = port.channels.get(channel as usize)?;
+    let port_id = match made.verdict {
+        Verdict::Forward(id) | Verdict::Refused(_, id) => id,
+        Verdict::Drop(_) | Verdict::Flood => port.id,
+    };
+    let action = FlowAction::Steer { port_id: port_id.0, queue: *worker as u16 };
+    Some((action, topology.port(port_id)?.generation, u16::MAX))
+}
+
 /// Dropped for what the packet is, or for what the port is where it would go, not for what happens to be going on.
 pub(super) fn is_lasting(reason: DropReason) -> bool {
     use DropReason::{ByRule, Isolated, ReservedAddress, SamePort, VlanNotAllowed};
@@ -319,6 +336,7 @@ mod tests {
     use rtrb::RingBuffer;
 
     use super::*;
+    use crate::rules::{ActiveRule, RuleCells};
     use crate::topology::tests::entry;
 
     fn headers(tag: Option<Tag>) -> Headers {
@@ -403,6 +421,24 @@ mod tests {
         assert_eq!(why(1, made(Verdict::Flood)), Some(Why::Flooded));
         assert_eq!(why(1, Made { has_copies: true, ..to(3) }), Some(Why::Copies));
         assert_eq!((why(1, to(3)), why(3, to(1))), (None, None));
+    }
+
+    #[test]
+    fn packets_under_a_rule_with_a_channel_are_led_to_its_worker() {
+        let cells = Arc::new(RuleCells::new(1));
+        let group = PortEntry { channels: [0, 2].into(), ..entry(0, "all") };
+        let topology = carrying([group, entry(1, "all")]);
+        let port = topology.port(PortId(0)).expect("it is there");
+        let led_to = |channel, verdict| {
+            let rule = ActiveRule { id: 1, doing: Doing::Channel(channel), cells: Arc::clone(&cells) };
+            let ruling = Ruling { rule: Some(&rule), ..Ruling::default() };
+            led(&topology, port, &Made { ruling, ..made(verdict) }).map(|(action, ..)| action)
+        };
+        let steer = |port_id, queue| Some(FlowAction::Steer { port_id, queue });
+        assert_eq!(led_to(1, Verdict::Forward(PortId(1))), steer(1, 2));
+        assert_eq!(led_to(0, Verdict::Flood), steer(0, 0));
+        assert_eq!(led_to(2, Verdict::Flood), None, "it has two channels");
+        assert_eq!(led(&topology, port, &made(Verdict::Flood)), None, "no rule");
     }
 
     #[test]

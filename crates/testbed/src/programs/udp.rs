@@ -49,6 +49,17 @@ pub fn transfer(from: &Host, to: &Host, v6: bool, count: u32, bytes: usize) -> R
     Ok(count_numbered(&receiver, count))
 }
 
+/// Sends `count` small numbered datagrams to this port and returns how many different ones arrived.
+///
+/// # Errors
+/// As [`transfer`].
+pub fn transfer_to(from: &Host, to: &Host, port: u16, count: u32) -> Result<usize> {
+    let receiver = socket(to, to.v4().into(), port)?;
+    let sender = socket(from, from.v4().into(), 0)?;
+    send_numbered(&sender, SocketAddr::new(to.v4().into(), port), count, 0)?;
+    Ok(count_numbered(&receiver, count))
+}
+
 /// Datagrams that flow in the background, to show that something else does not disturb them.
 #[derive(Debug)]
 pub struct Stream {

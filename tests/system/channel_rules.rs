@@ -1,0 +1,102 @@
+//! Rules that have a channel's worker take packets of a group.
+
+use forebay_control::flow::FlowList;
+use forebay_control::port::PortState;
+use forebay_control::rss::RssShow;
+use forebay_control::rule::RuleState;
+use forebay_control::stats::WorkersShow;
+use forebay_testbed::dut::{Client, ForebayOptions};
+use forebay_testbed::programs::udp;
+use forebay_testbed::{Host, LabError, PortKind, Result};
+
+use crate::groups::{GROUP, Scene, plug_in};
+use crate::harness::{Outcome, Suite, ensure_program};
+
+const DATAGRAMS: u32 = 200;
+/// Of other packets that come at the same time there are fewer.
+const FEW: u64 = DATAGRAMS as u64 / 2;
+const UNDER_THE_RULE: u16 = 5007;
+const NOT_UNDER_IT: u16 = 5008;
+
+pub fn register(suite: &mut Suite) {
+    suite.once("packets_under_a_rule_go_to_the_worker_of_its_channel_and_others_do_not", led);
+    suite.once("a_rule_that_names_no_channel_of_its_port_is_refused", refused);
+}
+
+/// How many packets each of two workers has had of datagrams to this port of the host.
+fn workers_of(client: &Client, from: &Host, to: &Host, port: u16) -> Result<[u64; 2]> {
+    let send = || {
+        let received = udp::transfer_to(from, to, port, DATAGRAMS)?;
+        assert_eq!(received, DATAGRAMS as usize, "to port {port}");
+        Ok::<_, LabError>(())
+    };
+    let received = || client.json::<WorkersShow>(&["stats", "--workers"]);
+    // The first ones find out where the others go.
+    send()?;
+    let before = received()?;
+    send()?;
+    let since = received()?.since(&before);
+    Ok([0, 1].map(|worker| since.workers[worker].packets))
+}
+
+/// Worker 0 serves the host, and has all that leaves there but what a rule leads to worker 1.
+fn led() -> Outcome {
+    ensure_program()?;
+    let two_workers = ForebayOptions::with_config("[switch]\nworkers = 2\n");
+    let scene = Scene::with(PortKind::VethTcx, 2, "strict", |_| Ok(two_workers))?;
+    let client = scene.switches[0].client();
+    client.ok(&["eswitch", "set", "offload", "off"])?;
+    let shown: Vec<RssShow> = client.json(&["rss", "show", GROUP])?;
+    let channel = shown[0].channels.iter().find(|channel| channel.worker == 1);
+    let channel = channel.expect("each worker has channels").channel;
+    let workers_of = |port| workers_of(client, &scene.far[0], &scene.near[0], port);
+    let all_at = |worker: usize, port: u16, when: &str| -> Result<()> {
+        let counts = workers_of(port)?;
+        let all = counts[worker] >= DATAGRAMS.into() && counts[1 - worker] < FEW;
+        assert!(all, "port {port}, {when}: {counts:?}");
+        Ok(())
+    };
+    all_at(0, UNDER_THE_RULE, "without a rule")?;
+    let (action, port) = (format!("channel:{channel}"), UNDER_THE_RULE.to_string());
+    let rule = ["flow", "add", "--priority", "5", "--in-port", GROUP, "--ip-proto", "udp", "--dport", &port];
+    client.ok(&[&rule[..], &["--action", &action]].concat())?;
+    all_at(1, UNDER_THE_RULE, "with the rule")?;
+    all_at(0, NOT_UNDER_IT, "with the rule")?;
+    scene.ping_all()?;
+    assert!(scene.is_balanced()?);
+
+    let rule = || client.json::<FlowList>(&["flow", "list"]).map(|mut list| list.rules.remove(0));
+    assert!(rule()?.packets >= DATAGRAMS.into());
+    // It sleeps while nobody knows the channels, and wakes up with them.
+    scene.unplug(0)?;
+    scene.wait_for(PortState::Waiting)?;
+    assert_eq!(rule()?.state, RuleState::Asleep);
+    plug_in(&scene.labs, 0)?;
+    scene.wait_for(PortState::Up)?;
+    assert_eq!(rule()?.state, RuleState::Active);
+    client.ok(&["flow", "del", &rule()?.id.to_string()])?;
+    scene.ping_all()?;
+    all_at(0, UNDER_THE_RULE, "without the rule")?;
+    Ok(())
+}
+
+fn refused() -> Outcome {
+    ensure_program()?;
+    let scene = Scene::new(PortKind::VethTcx, 2, "strict")?;
+    let client = scene.switches[0].client();
+    let refused = |words: &[&str], parts: &[&str]| {
+        let said = client.call(&[&["flow", "add", "--priority", "5"], words].concat())?;
+        assert!(!said.status.success(), "{words:?}: {}", said.stdout);
+        for part in parts {
+            assert!(said.stderr.contains(part), "{words:?}: {}", said.stderr);
+        }
+        Ok::<_, LabError>(())
+    };
+    let beyond = ["value: channel:4", "limit: channel:0 to channel:3", "forebay channels show uplink"];
+    refused(&["--in-port", GROUP, "--action", "channel:4"], &beyond)?;
+    refused(&["--in-port", scene.near[0].name(), "--action", "channel:0"], &["has one netdev", "--group"])?;
+    refused(&["--action", "channel:0"], &["value: channel:0", "add --in-port"])?;
+    refused(&["--in-port", GROUP, "--action", "channel:128"], &["`128` is not a number from 0 to 127"])?;
+    client.ok(&["flow", "add", "--priority", "5", "--in-port", GROUP, "--action", "channel:3"])?;
+    Ok(())
+}
