@@ -104,6 +104,11 @@ fn channels(scene: &Scene) -> Result<Vec<ChannelShow>> {
     scene.switch.client().json(&["channels", "show", "nic"])
 }
 
+/// Packets that each channel has received.
+fn received(channels: &[ChannelShow]) -> Vec<u64> {
+    channels.iter().map(|channel| channel.received_packets.expect("virtio_net counts them")).collect()
+}
+
 /// What the kernel says of a channel's interrupt and senders.
 fn settings(scene: &Scene, channel: &ChannelShow) -> Result<[String; 2]> {
     let (irq, netdev) = (channel.irq.unwrap_or_default(), channel.netdev.clone().unwrap_or_default());
@@ -140,6 +145,9 @@ fn talk(members: &[&str], expected: &[Channel]) -> Outcome {
         println!("{member} received {received} packets");
         used += usize::from(received > 100);
     }
+    // Drivers count for all channels, and what they count is what netdevs count, apart from what came in between.
+    let counted: u64 = received(&channels(&scene)?).iter().sum();
+    assert!(counted > 100 * used as u64, "{counted} packets by all channels");
     // The host's bond puts some dozen flows on them.
     assert!(used > members.len() / 2, "{used} of {} members", members.len());
     Ok(())
@@ -235,6 +243,7 @@ fn unplug(membership: &str, without: PortState) -> Outcome {
     under_traffic_of(scene(&MEMBERS, membership)?, |scene, time| {
         let client = scene.switch.client();
         let member = time as usize % MEMBERS.len();
+        let before = received(&channels(scene)?);
         write(&device(scene, MEMBERS[member])?.join("remove"), "1")?;
         let is_noticed = || {
             client.port("nic").is_ok_and(|port| {
@@ -268,6 +277,9 @@ fn unplug(membership: &str, without: PortState) -> Outcome {
             shown.iter().all(|channel| channel.problems.is_empty() && channel.netdev.is_some()),
             "{shown:?}"
         );
+        let after = received(&shown);
+        assert!(before.iter().zip(&after).all(|(before, after)| before <= after), "{before:?} {after:?}");
+        assert!(before.iter().sum::<u64>() < after.iter().sum(), "{before:?} {after:?}");
         Ok(())
     })
 }

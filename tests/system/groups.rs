@@ -381,6 +381,7 @@ fn senders() -> Outcome {
     for channel in &shown {
         let mask = channel.xps_cpus.as_deref().and_then(|mask| u32::from_str_radix(mask, 16).ok());
         assert_eq!((mask, channel.problems.len()), (Some(of_channel(channel)), 0), "{channel:?}");
+        assert_eq!(channel.received_packets, None, "a veth's driver does not count");
     }
     // A lost member's processors send by the other, and its own channels are there no more.
     lab.switch().ip(&["link", "del", "m1"])?;

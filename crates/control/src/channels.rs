@@ -46,18 +46,21 @@ pub struct ChannelShow {
     pub port: String,
     /// Its number.
     pub channel: u32,
-    /// Number of its member; the leader of all members is 0.
+    /// Number of its member, or of its PCI function where one netdev has several; the leader of all is 0.
     pub member: u32,
     /// The member's netdev; none while the member is missing.
     pub netdev: Option<String>,
     /// The netdev's number.
     pub ifindex: Option<crate::IfIndex>,
-    /// The member's PCI function.
+    /// The PCI function that has the queue: the member's. Where one netdev has several functions, that of the interrupt.
     pub pci: Option<PciAddress>,
     /// The function's NUMA node.
     pub node: Option<u32>,
     /// The member's queue.
     pub queue: u32,
+    /// Packets that came in by it, as the driver counts them; of a group, those since its netdev is a member. None where
+    /// the driver does not count.
+    pub received_packets: Option<u64>,
     /// The NAPI instance that polls the queue, as `ynl --family netdev --dump napi-get` numbers it.
     pub napi: Option<u32>,
     /// The queue's interrupt.

@@ -18,6 +18,8 @@ pub struct Queue {
     pub napi: Option<u32>,
     /// Its interrupt, as the driver tells or calls it.
     pub irq: Option<u32>,
+    /// The PCI function that has the interrupt, or else the netdev's.
+    pub function: Option<PciAddress>,
 }
 
 /// The receive queues of a netdev, in order. `function` is the PCI function below it. What nobody tells is left out, and
@@ -26,9 +28,12 @@ pub fn rx_queues(ifindex: IfIndex, function: Option<PciAddress>) -> Vec<Queue> {
     let told = netdev_genl::queue_napis(ifindex).unwrap_or_default();
     let irqs: HashMap<u32, u32> = netdev_genl::napi_irqs(ifindex).unwrap_or_default().into_iter().collect();
     let called = function.map(interrupts_by_queue).unwrap_or_default();
+    let functions = if irqs.is_empty() { HashMap::new() } else { functions_of_interrupts(Path::new("/sys")) };
     let queue = |(number, napi): (u32, Option<u32>)| {
-        let irq = napi.and_then(|napi| irqs.get(&napi)).or_else(|| called.get(&number)).copied();
-        Queue { number, napi, irq }
+        let told = napi.and_then(|napi| irqs.get(&napi)).copied();
+        let irq = told.or_else(|| called.get(&number).copied());
+        let function = told.and_then(|irq| functions.get(&irq).copied()).or(function);
+        Queue { number, napi, irq, function }
     };
     let mut queues: Vec<Queue> = told.into_iter().map(queue).collect();
     if queues.is_empty() {
@@ -36,6 +41,28 @@ pub fn rx_queues(ifindex: IfIndex, function: Option<PciAddress>) -> Vec<Queue> {
     }
     queues.sort_by_key(|queue| queue.number);
     queues
+}
+
+/// The PCI function that has each interrupt. Below one netdev there may be several functions: a driver may make one netdev
+/// of all functions of a physical port (Documentation/networking/multi-pf-netdev.rst, Linux 6.12). `sys` is the root of
+/// sysfs.
+pub fn functions_of_interrupts(sys: &Path) -> HashMap<u32, PciAddress> {
+    let names = |path: PathBuf| {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    let devices = sys.join("bus/pci/devices");
+    let functions = names(devices.clone()).filter_map(|name| name.parse::<PciAddress>().ok());
+    let of_function = |function: PciAddress| {
+        let irqs = names(devices.join(function.to_string()).join("msi_irqs"));
+        irqs.filter_map(move |irq| Some((irq.parse().ok()?, function)))
+    };
+    functions.flat_map(of_function).collect()
+}
+
+/// Packets that each receive queue has had, as far as the driver counts them; nothing where it does not.
+pub fn received_by(ifindex: IfIndex) -> Vec<(u32, u64)> {
+    netdev_genl::received_by_queue(ifindex).unwrap_or_default()
 }
 
 /// Interrupts of a function's receive queues, by what its driver calls them.
@@ -144,6 +171,24 @@ mod tests {
         ] {
             assert_eq!(queue_of(action), queue, "{action}");
         }
+    }
+
+    #[test]
+    fn an_interrupt_belongs_to_the_function_that_lists_it() {
+        let root = tempfile::tempdir().expect("a temporary directory can be made");
+        let devices = root.path().join("bus/pci/devices");
+        for name in [
+            "0000:3b:00.0/msi_irqs/40",
+            "0000:af:00.0/msi_irqs/41",
+            "0000:af:00.0/msi_irqs/x",
+            "bad/msi_irqs/42",
+        ] {
+            fs::create_dir_all(devices.join(name)).expect("it can be made");
+        }
+        let found = functions_of_interrupts(root.path());
+        let function = |text: &str| text.parse().expect("an address");
+        assert_eq!(found, HashMap::from([(40, function("0000:3b:00.0")), (41, function("0000:af:00.0"))]));
+        assert_eq!(functions_of_interrupts(Path::new("/nothing")), HashMap::new());
     }
 
     #[test]

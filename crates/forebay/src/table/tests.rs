@@ -253,6 +253,7 @@ fn channel(number: u32) -> ChannelShow {
         pci: is_there.then(|| "0000:3b:00.0".parse().expect("it is an address")),
         node: is_there.then_some(0),
         queue: number / 2,
+        received_packets: is_there.then_some(1 << 40),
         napi: is_there.then_some(8193),
         irq: is_there.then_some(40 + number),
         processors: is_there.then(|| number.to_string()),

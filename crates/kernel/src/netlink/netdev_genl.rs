@@ -91,6 +91,39 @@ pub fn napi_irqs(ifindex: IfIndex) -> Result<Vec<(u32, u32)>, NetlinkError> {
     socket::dump(&request, told).map_err(|error| error.of("list the NAPI instances of", ifindex))
 }
 
+/// Packets that each receive queue of this netdev has had (6.10 and later); nothing where the driver does not count them.
+pub fn received_by_queue(ifindex: IfIndex) -> Result<Vec<(u32, u64)>, NetlinkError> {
+    /// `NETDEV_A_QSTATS_RX_PACKETS`, include/uapi/linux/netdev.h.
+    const RX_PACKETS: u16 = 8;
+    let mut request = netdev::Request::new().op_qstats_get_dump();
+    drop(request.encode().push_ifindex(ifindex.0).push_scope(netdev::QstatsScope::Queue as u32));
+    let rx = |queue: netdev::IterableQstats<'_>| {
+        let is_rx = queue.get_queue_type().is_ok_and(|kind| kind == netdev::QueueType::Rx as u32);
+        let id = queue.get_queue_id().ok().filter(|_| is_rx)?;
+        Some((id, uint(queue.get_buf(), RX_PACKETS)?))
+    };
+    socket::dump(&request, rx).map_err(|error| error.of("read the statistics of the queues of", ifindex))
+}
+
+/// An attribute that has four bytes, or eight where its value needs them (`nla_put_uint`, include/net/netlink.h). The
+/// generated code reads four.
+fn uint(mut attributes: &[u8], wanted: u16) -> Option<u64> {
+    const HEADER: usize = 4;
+    loop {
+        let [length, kind] = [0, 2].map(|at| {
+            let bytes = attributes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u16::from_ne_bytes)
+        });
+        let length = usize::from(length?);
+        let value = attributes.get(HEADER..length)?;
+        if kind? == wanted {
+            let short = value.try_into().map(u32::from_ne_bytes).map(u64::from);
+            return short.or_else(|_| value.try_into().map(u64::from_ne_bytes)).ok();
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
 fn take(features: &mut XdpFeatures, attribute: Dev<'_>) {
     match attribute {
         Dev::XdpFeatures(bits) => take_acts(features, bits),
@@ -124,4 +157,28 @@ fn take_acts(features: &mut XdpFeatures, bits: u64) {
     features.hw_offload = has(XdpAct::HwOffload);
     features.rx_sg = has(XdpAct::RxSg);
     features.ndo_xmit_sg = has(XdpAct::NdoXmitSg);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let header = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
+        [&header[..], value, &[0; 3][..value.len().next_multiple_of(4) - value.len()]].concat()
+    }
+
+    #[test]
+    fn a_number_is_read_with_four_bytes_and_with_eight() {
+        let large = 1u64 << 40;
+        let all = [attribute(1, &[1]), attribute(8, &7u32.to_ne_bytes()), attribute(9, &large.to_ne_bytes())];
+        let all = all.concat();
+        assert_eq!((uint(&all, 8), uint(&all, 9)), (Some(7), Some(large)));
+        assert_eq!((uint(&all, 1), uint(&all, 2), uint(&[], 8)), (None, None, None));
+        for end in 0..all.len() {
+            // Cut off anywhere, it is a value or none.
+            let _ = uint(&all[..end], 9);
+        }
+        assert_eq!(uint(&[0; 8], 8), None, "of no length");
+    }
 }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use forebay_control::channels::ChannelShow;
 use forebay_control::{ApiError, PortId};
+use forebay_kernel::machine::Place;
 use forebay_kernel::queues;
+use forebay_policy::Home;
 
 use super::port::{Attachment, Port};
-use super::tuning::{Member, Netdev, Seen, Tuning, tune, tune_nothing};
+use super::received::Received;
+use super::tuning::{Member, Netdev, Seen, channels_of, tune, tune_nothing};
 use super::{Change, Control};
 
 /// The netdev of an attachment.
@@ -49,6 +52,7 @@ pub(crate) struct Look {
     netdevs: Vec<Netdev>,
     roster: Vec<Member>,
     problems: Vec<(usize, String)>,
+    received: Received,
 }
 
 impl Control {
@@ -65,6 +69,7 @@ impl Control {
             netdevs: port.attachments().map(netdev_of).collect(),
             roster: port.tuning.roster.clone(),
             problems: port.tuning.problems.clone(),
+            received: port.tuning.received.clone(),
         };
         Ok(self.ports.values().filter(is_meant).map(look).collect())
     }
@@ -72,37 +77,129 @@ impl Control {
 
 impl Look {
     /// The port's channels as they are now.
-    pub(crate) fn channels(self) -> Vec<ChannelShow> {
-        let Self { port, workers, netdevs, roster, problems } = self;
-        let netdevs: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
-        // A port with one netdev has as many channels as queues, and nobody has set any.
-        let tuning =
-            if roster.is_empty() { tune_nothing(&netdevs) } else { Tuning { roster, ..Tuning::default() } };
-        let Some(channels) = tuning.channels() else { return Vec::new() };
-        let show = |channel: usize| {
-            let home = channels.home(channel);
-            let member = &tuning.roster[home.member];
-            let netdev = netdevs.iter().find(|netdev| netdev.member.position == member.position);
-            let queue = netdev.and_then(|netdev| netdev.queues.get(home.queue));
-            let senders = netdev.and_then(|netdev| queues::senders_of(&netdev.link, home.queue as u32));
-            let of_channel = problems.iter().filter(|(of, _)| *of == channel);
-            ChannelShow {
-                port: port.clone(),
-                channel: channel as u32,
-                member: home.member as u32,
-                netdev: netdev.map(|netdev| netdev.link.name.clone()),
-                ifindex: netdev.map(|netdev| netdev.link.ifindex),
-                pci: member.function,
-                node: member.node,
-                queue: home.queue as u32,
-                napi: queue.and_then(|queue| queue.napi),
-                irq: queue.and_then(|queue| queue.irq),
-                processors: queue.and_then(|queue| queues::read(&queues::affinity_of(queue.irq?))),
-                xps_cpus: senders.and_then(|path| queues::read(&path)),
-                workers: workers.clone(),
-                problems: of_channel.map(|(_, problem)| problem.clone()).collect(),
+    pub(crate) fn channels(mut self) -> Vec<ChannelShow> {
+        let seen: Vec<Seen> = std::mem::take(&mut self.netdevs).into_iter().map(Netdev::look).collect();
+        self.channels_of(&seen)
+    }
+
+    /// The same of netdevs that were looked at.
+    fn channels_of(mut self, seen: &[Seen]) -> Vec<ChannelShow> {
+        if self.roster.is_empty() {
+            // A port with one netdev has as many channels as queues, and nobody has set any.
+            self.roster = tune_nothing(seen).roster;
+        } else {
+            for netdev in seen {
+                self.received.observe(netdev.member.position, netdev.link.ifindex, &netdev.received);
             }
+        }
+        let Some(channels) = channels_of(&self.roster) else { return Vec::new() };
+        (0..channels.count()).map(|channel| self.show(seen, channel, channels.home(channel))).collect()
+    }
+
+    fn show(&self, seen: &[Seen], channel: usize, home: Home) -> ChannelShow {
+        let member = &self.roster[home.member];
+        let netdev = seen.iter().find(|netdev| netdev.member.position == member.position);
+        let queue = netdev.and_then(|netdev| netdev.queues.get(home.queue));
+        let number = queue.map_or(home.queue as u32, |queue| queue.number);
+        let senders = netdev.and_then(|netdev| queues::senders_of(&netdev.link, number));
+        let (rank, function) =
+            netdev.zip(queue).and_then(|(netdev, queue)| netdev.function_of(queue)).unzip();
+        let counted = || netdev?.received.iter().find(|(of, _)| *of == number).map(|(_, packets)| *packets);
+        let of_channel = self.problems.iter().filter(|(of, _)| *of == channel);
+        ChannelShow {
+            port: self.port.clone(),
+            channel: channel as u32,
+            member: rank.unwrap_or(home.member) as u32,
+            netdev: netdev.map(|netdev| netdev.link.name.clone()),
+            ifindex: netdev.map(|netdev| netdev.link.ifindex),
+            pci: function.map_or(member.function, |place: &Place| place.function),
+            node: function.map_or(member.node, |place| place.node),
+            queue: number,
+            received_packets: self.received.of(member.position, number).or_else(counted),
+            napi: queue.and_then(|queue| queue.napi),
+            irq: queue.and_then(|queue| queue.irq),
+            processors: queue.and_then(|queue| queues::read(&queues::affinity_of(queue.irq?))),
+            xps_cpus: senders.and_then(|path| queues::read(&path)),
+            workers: self.workers.clone(),
+            problems: of_channel.map(|(_, problem)| problem.clone()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_control::IfIndex;
+    use forebay_control::group::PciAddress;
+    use forebay_kernel::netlink::Link;
+    use forebay_kernel::queues::Queue;
+
+    use super::*;
+
+    fn function(text: &str) -> PciAddress {
+        text.parse().expect("an address")
+    }
+
+    fn look() -> Look {
+        Look {
+            port: "nic".to_owned(),
+            workers: vec![0],
+            netdevs: Vec::new(),
+            roster: Vec::new(),
+            problems: Vec::new(),
+            received: Received::default(),
+        }
+    }
+
+    /// A netdev whose queues belong to these functions in turn, each on a node of its own.
+    fn merged(functions: &[&str], queues: u32) -> Seen {
+        let mut places: Vec<Place> = (0..)
+            .zip(functions)
+            .map(|(node, text)| Place { function: Some(function(text)), node: Some(node) })
+            .collect();
+        places.sort_by_key(|place| place.function);
+        let queue = |number: u32| Queue {
+            number,
+            napi: Some(500 + number),
+            irq: None,
+            function: Some(function(functions[number as usize % functions.len()])),
         };
-        (0..channels.count()).map(show).collect()
+        Seen {
+            link: Link { name: "eth0".to_owned(), ifindex: IfIndex(7), ..Link::default() },
+            member: Member {
+                position: 0,
+                function: Some(function(functions[0])),
+                node: Some(0),
+                queues: queues as usize,
+            },
+            queues: (0..queues).map(queue).collect(),
+            received: (0..queues).map(|number| (number, 100 + u64::from(number))).collect(),
+            places,
+        }
+    }
+
+    #[test]
+    fn a_queue_of_a_netdev_that_has_several_functions_is_shown_with_its_own() {
+        // The netdev is the second function's, which does not lead.
+        let shown = look().channels_of(&[merged(&["0000:af:00.0", "0000:3b:00.0"], 4)]);
+        let found: Vec<_> = shown
+            .iter()
+            .map(|channel| (channel.member, channel.pci.map(|pci| pci.bus), channel.node, channel.queue))
+            .collect();
+        let [first, second] = [(1, Some(0xaf), Some(0)), (0, Some(0x3b), Some(1))];
+        let with = |(member, bus, node), queue| (member, bus, node, queue);
+        assert_eq!(found, [with(first, 0), with(second, 1), with(first, 2), with(second, 3)]);
+        assert_eq!(shown[3].received_packets, Some(103), "what the driver says");
+    }
+
+    #[test]
+    fn a_group_counts_what_its_members_received_since_they_are_members() {
+        let seen = merged(&["0000:3b:00.0"], 2);
+        let mut received = Received::default();
+        received.observe(0, IfIndex(7), &[(0, 60), (1, 101)]);
+        let look = Look { roster: vec![seen.member.clone()], received, ..look() };
+        let shown = look.channels_of(&[seen]);
+        let packets: Vec<_> = shown.iter().map(|channel| channel.received_packets).collect();
+        assert_eq!(packets, [Some(40), Some(0)]);
+        assert_eq!(shown[1].member, 0);
     }
 }

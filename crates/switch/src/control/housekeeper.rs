@@ -160,6 +160,7 @@ impl Change<'_> {
         if looks_again {
             changed |= self.look_again();
             self.tell_stations();
+            self.count_received();
         }
         changed
     }

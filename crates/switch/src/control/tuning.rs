@@ -1,6 +1,7 @@
 //! What the switch sets for a group's channels: interrupts and XPS of its members. What was there is put back when a member
 //! leaves, or the port goes.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use forebay_control::channels::mask;
@@ -10,6 +11,7 @@ use forebay_kernel::netlink::Link;
 use forebay_kernel::queues::{self, Queue, Tuned};
 use forebay_policy::{Channels, workers_of_channels};
 
+use super::received::Received;
 use crate::channels::lay_out;
 
 const SYS: &str = "/sys";
@@ -37,6 +39,8 @@ pub(super) struct Tuning {
     pub(super) worker_nodes: Vec<Option<u32>>,
     /// What could not be set: channel and why.
     pub(super) problems: Vec<(usize, String)>,
+    /// What the members' queues have received while they were there.
+    pub(super) received: Received,
 }
 
 /// A member's netdev, as the port holds it.
@@ -52,6 +56,10 @@ pub(super) struct Seen {
     pub(super) link: Link,
     pub(super) member: Member,
     pub(super) queues: Vec<Queue>,
+    /// The functions that have the queues, in their order, where there are several.
+    pub(super) places: Vec<Place>,
+    /// Packets that each queue has had, if the driver counts them.
+    pub(super) received: Vec<(u32, u64)>,
 }
 
 impl Netdev {
@@ -59,23 +67,47 @@ impl Netdev {
     pub(super) fn look(self) -> Seen {
         let Self { position, link, function } = self;
         let function = function.or_else(|| link.function());
-        let found = function.map(|function| machine::place_of_function(Path::new(SYS), function));
-        let node = found.and_then(|found| found.ok().flatten()?.node);
+        let node = function.and_then(node_of);
         let queues = queues::rx_queues(link.ifindex, function);
-        Seen { link, member: Member { position, function, node, queues: queues.len() }, queues }
+        let received = queues::received_by(link.ifindex);
+        let places = places_of(&queues);
+        let member = Member { position, function, node, queues: queues.len() };
+        Seen { link, member, queues, places, received }
     }
+}
+
+impl Seen {
+    /// Where the function is that has a queue, and its rank, if several functions have queues.
+    pub(super) fn function_of(&self, queue: &Queue) -> Option<(usize, &Place)> {
+        let several = self.places.iter().enumerate().filter(|_| self.places.len() > 1);
+        several.into_iter().find(|(_, place)| place.function == queue.function)
+    }
+}
+
+fn node_of(function: PciAddress) -> Option<u32> {
+    machine::place_of_function(Path::new(SYS), function).ok().flatten()?.node
+}
+
+/// The functions that have these queues, the leader first.
+fn places_of(queues: &[Queue]) -> Vec<Place> {
+    let functions: BTreeSet<PciAddress> = queues.iter().filter_map(|queue| queue.function).collect();
+    let place = |function| Place { function: Some(function), node: node_of(function) };
+    functions.into_iter().map(place).collect()
 }
 
 /// Sets what the channels of these netdevs should have, and puts back the rest of what `before` has set. Members that are
 /// missing keep their channels' numbers. `worker_nodes` are the workers'.
 pub(super) fn tune(before: Tuning, netdevs: &[Seen], worker_nodes: &[Option<u32>]) -> Tuning {
-    let Tuning { mut roster, set: mut earlier, .. } = before;
+    let Tuning { mut roster, set: mut earlier, mut received, .. } = before;
     for netdev in netdevs {
         roster.retain(|member| member.position != netdev.member.position);
         roster.push(netdev.member.clone());
     }
     roster.sort_by_key(|member| (member.function.is_none(), member.function, member.position));
-    let mut tuning = Tuning { roster, ..Tuning::default() };
+    netdevs
+        .iter()
+        .for_each(|netdev| received.observe(netdev.member.position, netdev.link.ifindex, &netdev.received));
+    let mut tuning = Tuning { roster, received, ..Tuning::default() };
     let Some(channels) = tuning.channels().filter(|_| !netdevs.is_empty()) else { return tuning };
     let nodes: Vec<Option<u32>> =
         (0..channels.count()).map(|channel| tuning.roster[channels.home(channel).member].node).collect();
@@ -128,11 +160,16 @@ pub(super) fn tune(before: Tuning, netdevs: &[Seen], worker_nodes: &[Option<u32>
 }
 
 impl Tuning {
-    /// A member with fewer queues than others limits all.
+    /// Its channels, if any member was ever there.
     pub(super) fn channels(&self) -> Option<Channels> {
-        let queues = self.roster.iter().map(|member| member.queues).min()?;
-        Some(Channels::new(self.roster.len(), self.roster.len() * queues.max(1)))
+        channels_of(&self.roster)
     }
+}
+
+/// The channels of these members. One with fewer queues than others limits all.
+pub(super) fn channels_of(roster: &[Member]) -> Option<Channels> {
+    let queues = roster.iter().map(|member| member.queues).min()?;
+    Some(Channels::new(roster.len(), roster.len() * queues.max(1)))
 }
 
 /// Sets the value, remembering what was there before an earlier one.
