@@ -262,6 +262,15 @@ fn refused() -> Outcome {
     netns.ip(&["link", "set", "dev", "slow", "up"])?;
     netns.run("ethtool", &["-s", "slow", "speed", "1000", "duplex", "full"])?;
     refused(&["up", "--group", "m0,slow"], &["another speed than `m0`", "value: 1000", "limit: 10000"])?;
+    refused(&["up", "--group", "auto"], &["no two netdevs are on one physical port", "--group A,B"])?;
+    refused(&["up", "--group", "auto:m0"], &["driver of `m0` does not tell", "value: m0"])?;
+    refused(&["up", "--group", "auto:nothing"], &["there is no netdev `nothing`"])?;
+    refused(&["up", "--group", "auto:a/b"], &["value: a/b"])?;
+    client.ok(&["port", "add", "later", "--group", "auto:m0", "--wait"])?;
+    let waits = client.port("later")?;
+    assert_eq!(waits.state, PortState::Waiting, "{waits:?}");
+    assert!(waits.state_reason.contains("does not tell"), "{}", waits.state_reason);
+    client.ok(&["port", "del", "later"])?;
     client.ok(&["port", "add", "m2"])?;
     refused(&["up", "--group", "m1,m2"], &["`m2` is a port already"])?;
     client.ok(&["port", "add", "up", "--group", "m0,m1"])?;

@@ -27,6 +27,7 @@ pub mod id;
 pub mod memory;
 pub mod occupancy;
 pub mod page_pool;
+pub mod physical;
 pub mod pool;
 pub mod port;
 pub mod processors;

@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::group::{MAX_MEMBERS, MemberShow, Membership, PciAddress};
 use crate::id::{IfIndex, PortId};
 use crate::vhost_user::{VhostUser, VhostUserShow};
+use crate::physical::Auto;
 use crate::vlan::VlanMode;
 use crate::words::words;
 
@@ -145,7 +146,8 @@ pub struct PortSpec {
     /// The netdev's name in the switch's network namespace. Left out if there is a group or a virtual machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub netdev: String,
-    /// The members of a port that has several: names of netdevs, or addresses of PCI functions.
+    /// The members of a port that has several: names of netdevs, or addresses of PCI functions. Or one word: `auto:NETDEV`
+    /// for the functions of that netdev's physical port, `auto` for those of the only one that has several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<String>,
     /// When a port with several members carries packets.
@@ -260,7 +262,10 @@ fn check_group(spec: &PortSpec) -> Result<(), ApiError> {
         let error = ApiError::invalid("name", "", "a name, where there is a group");
         return Err(error.with_remedy("give the port a name"));
     }
-    if !(2..=MAX_MEMBERS).contains(&group.len()) {
+    let auto = Auto::of(group);
+    if let Some(auto) = auto {
+        auto.check()?;
+    } else if !(2..=MAX_MEMBERS).contains(&group.len()) {
         let error = ApiError::invalid("group", group.join(","), format!("2 to {MAX_MEMBERS} members"));
         return Err(error.with_remedy("add a port with one netdev without a group"));
     }
@@ -268,7 +273,7 @@ fn check_group(spec: &PortSpec) -> Result<(), ApiError> {
         let error = ApiError::invalid("attach", spec.attach, "auto or tcx, where there is a group");
         return Err(error.with_remedy("leave it out"));
     }
-    for (index, member) in group.iter().enumerate() {
+    for (index, member) in group.iter().enumerate().filter(|_| auto.is_none()) {
         if member.parse::<PciAddress>().is_err() {
             let limit = "a netdev's name, or a PCI address as in 0000:3b:00.1";
             let error = || ApiError::invalid("group", member.escape_debug(), limit);

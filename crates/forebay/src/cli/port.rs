@@ -64,7 +64,9 @@ pub struct PortAddArgs {
     /// Make one port of several members: netdevs, or PCI functions by their addresses, as in 0000:3b:00.0,0000:af:00.0
     ///
     /// The member with the smallest PCI address leads. Packets between two stations leave by one of the members.
-    #[arg(long, value_delimiter = ',', value_name = "MEMBER,MEMBER")]
+    /// auto:eth0: all functions of the physical port that eth0 is on, as far as their drivers tell; auto: those of the
+    /// only physical port that has several.
+    #[arg(long, value_delimiter = ',', value_name = "MEMBER,MEMBER|auto[:NETDEV]")]
     pub group: Vec<String>,
     /// Make a port of a virtual machine: path of the socket where its vhost-user front end connects, as in /run/vm1.sock
     ///

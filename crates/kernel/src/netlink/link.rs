@@ -54,6 +54,17 @@ impl Device {
     }
 }
 
+/// What a driver tells of the physical port that a netdev is on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PhysicalPort {
+    /// Its id.
+    pub id: Option<Vec<u8>>,
+    /// The id of the eswitch that the netdev belongs to.
+    pub switch_id: Option<Vec<u8>>,
+    /// The netdev's name in the eswitch.
+    pub name: Option<String>,
+}
+
 /// A netdev as the kernel described it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
@@ -95,6 +106,8 @@ pub struct Link {
     pub num_tx_queues: u32,
     /// The device behind it; none: it is purely virtual.
     pub parent: Option<Device>,
+    /// The physical port that it is on, as far as its driver tells.
+    pub physical: PhysicalPort,
     /// A queueing discipline has a say about what leaves by it.
     pub has_qdisc: bool,
 }
@@ -248,6 +261,9 @@ impl Link {
             LinkAttrs::NumTxQueues(queues) => self.num_tx_queues = queues,
             LinkAttrs::ParentDevName(name) => self.parent.get_or_insert_default().name = text(name),
             LinkAttrs::ParentDevBusName(bus) => self.parent.get_or_insert_default().bus = text(bus),
+            LinkAttrs::PhysPortId(id) => self.physical.id = Some(id.to_vec()),
+            LinkAttrs::PhysSwitchId(id) => self.physical.switch_id = Some(id.to_vec()),
+            LinkAttrs::PhysPortName(name) => self.physical.name = Some(text(name)),
             LinkAttrs::Qdisc(name) => self.has_qdisc = name != c"noqueue",
             LinkAttrs::Xdp(xdp) => self.xdp = decode_xdp(xdp.filter_map(Result::ok)),
             _ => {}

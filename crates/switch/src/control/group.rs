@@ -5,9 +5,10 @@
 //! comes in at one never leaves at another, and what goes to all ports leaves once.
 
 use forebay_control::group::{MemberShow, Membership, PciAddress};
+use forebay_control::physical::{self, Auto, PortFunction};
 use forebay_control::port::{PortSpec, PortState};
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
-use forebay_kernel::netlink::link;
+use forebay_kernel::netlink::link::{self, Device, PhysicalPort};
 use forebay_kernel::netlink::{Link, NetlinkError};
 use forebay_kernel::queues;
 
@@ -23,14 +24,16 @@ impl Change<'_> {
     /// # Errors
     /// What keeps a member away.
     pub(super) fn regroup(&mut self, id: PortId) -> Result<bool, ApiError> {
-        let spec = self.ports[&id].spec.clone();
-        let found = match self.without_lock(|| find(&spec)) {
-            Ok(found) => found,
+        let netdevs = match self.without_lock(list) {
+            Ok(netdevs) => netdevs,
             Err(error) => {
                 self.look_later([id]);
                 return Err(ApiError::new(ErrorCode::KernelRefused, error.to_string()));
             }
         };
+        self.find_members(id, &netdevs)?;
+        let spec = self.ports[&id].spec.clone();
+        let found = self.without_lock(|| find(&spec, netdevs));
         let (fitting, mut missing) = self.fit_members(id, &spec, found);
         let mut there = self.ports[&id].attachments().count() + fitting.len();
         let is_strict = spec.members == Membership::Strict;
@@ -65,6 +68,37 @@ impl Change<'_> {
             (port.state, port.reason) = port.judge_members();
         }
         missing.filter(|_| port.attachment.is_none()).map_or(Ok(changed), Err)
+    }
+
+    /// Names the members of a group that are to be found, once they are.
+    ///
+    /// # Errors
+    /// Why they are not found.
+    fn find_members(&mut self, id: PortId, netdevs: &[Link]) -> Result<(), ApiError> {
+        let group = self.ports[&id].spec.group.clone();
+        let Some(auto) = Auto::of(&group) else { return Ok(()) };
+        let found = self.without_lock(|| {
+            physical::find_members(auto, &netdevs.iter().map(port_function).collect::<Vec<_>>())
+        });
+        let now = self.now();
+        let port = self.port_mut(id);
+        match found {
+            Ok(members) => {
+                tracing::info!(
+                    port = port.spec.port_name(),
+                    members = members.join(","),
+                    "found its members"
+                );
+                port.spec.group = members;
+                Ok(())
+            }
+            Err(error) => {
+                port.missing = error.to_string();
+                port.again.fail(now);
+                (port.state, port.reason) = port.judge_members();
+                Err(error)
+            }
+        }
     }
 
     /// The netdevs, of those `found` for the members in order, that are to be attached to; and what keeps a member away.
@@ -239,11 +273,28 @@ fn rank(attachment: &Attachment) -> (bool, Option<PciAddress>, usize) {
     (attachment.function.is_none(), attachment.function, attachment.position)
 }
 
-/// The netdev of each member, by its name or its PCI function.
-fn find(spec: &PortSpec) -> Result<Vec<Option<Link>>, NetlinkError> {
+/// All netdevs. A function may have several, and the first is its own.
+fn list() -> Result<Vec<Link>, NetlinkError> {
     let mut netdevs = link::list()?;
-    // A function may have several netdevs. The first is its own.
     netdevs.sort_by_key(|netdev| netdev.ifindex);
+    Ok(netdevs)
+}
+
+/// A netdev, and which physical port it is on.
+fn port_function(netdev: &Link) -> PortFunction {
+    let PhysicalPort { id, switch_id, name } = netdev.physical.clone();
+    PortFunction {
+        netdev: netdev.name.clone(),
+        function: netdev.function(),
+        is_virtual: netdev.parent.as_ref().is_some_and(Device::is_virtual_function),
+        port_id: id,
+        switch_id,
+        port_name: name,
+    }
+}
+
+/// The netdev of each member, by its name or its PCI function.
+fn find(spec: &PortSpec, netdevs: Vec<Link>) -> Vec<Option<Link>> {
     let by_function = spec.names_functions();
     let function_of = |netdev: &Link| by_function.then(|| netdev.function()).flatten();
     let netdevs: Vec<_> = netdevs.into_iter().map(|netdev| (function_of(&netdev), netdev)).collect();
@@ -253,7 +304,7 @@ fn find(spec: &PortSpec) -> Result<Vec<Option<Link>>, NetlinkError> {
             .find(|(function, netdev)| is_member(member, netdev, *function))
             .map(|(_, netdev)| netdev)
     };
-    Ok(spec.group.iter().map(|member| found(member).cloned()).collect())
+    spec.group.iter().map(|member| found(member).cloned()).collect()
 }
 
 fn is_member(member: &str, netdev: &Link, function: Option<PciAddress>) -> bool {
