@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue};
 use forebay_control::occupancy::Occupancy;
 use forebay_control::stats::{WorkerStats, WorkersShow};
 use forebay_testbed::PortKind;
@@ -22,6 +23,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_snapshot_has_what_ports_held_at_most_until_it_is_cleared", occupancy);
     suite.once("occupancy_of_what_is_not_there_is_refused", occupancy_refused);
     suite.on_forebay("every_ring_is_listed_once_with_the_frames_it_holds", page_pools);
+    suite.on_forebay("queues_of_ports_are_those_that_sysfs_has_and_their_napi_instances_are_listed", queues);
     suite.on_forebay("workers_tell_what_they_did_since_they_were_asked_to_count_anew", workers);
     suite.on_forebay("a_worker_waits_awake_where_packets_come_soon_and_only_if_it_may", lingers);
     suite.on_forebay("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
@@ -195,6 +197,34 @@ fn page_pools(subject: Subject) -> Outcome {
     let posted: u64 = fill.iter().map(|pool| pool.inflight).sum();
     assert_eq!(posted, client.pool()?.frames_posted, "{pools:?}");
     assert!(posted > 0 && fill.iter().all(|pool| pool.inflight_mem == pool.inflight * FRAME), "{pools:?}");
+    Ok(())
+}
+
+fn queues(subject: Subject) -> Outcome {
+    let mut bed = Bed::new(subject)?;
+    let hosts = bed.lab.hosts(2, subject.kind())?;
+    bed.attach(&hosts)?;
+    let client = bed.client();
+    let all: Vec<NetdevQueue> = client.json(&["queue-get"])?;
+    let napis: Vec<NetdevNapi> = client.json(&["napi-get"])?;
+    let mut listed = 0;
+    for port in client.ports()? {
+        let of_port: Vec<NetdevQueue> = client.json(&["queue-get", &port.name])?;
+        let directory = format!("/sys/class/net/{}/queues", port.netdev);
+        let sysfs = bed.lab.switch().run("ls", &[&directory])?.stdout;
+        let mut names: Vec<String> =
+            of_port.iter().map(|queue| format!("{}-{}", queue.kind.name(), queue.id)).collect();
+        names.sort();
+        assert_eq!(names, sysfs.split_whitespace().collect::<Vec<_>>(), "{of_port:?}");
+        assert!(of_port.iter().all(|queue| Some(queue.ifindex) == port.ifindex), "{of_port:?}");
+        for napi in of_port.iter().filter_map(|queue| queue.napi_id) {
+            assert!(napis.iter().any(|listed| listed.id == napi && Some(listed.ifindex) == port.ifindex));
+        }
+        listed += of_port.len();
+    }
+    assert_eq!(listed, all.len(), "those of all ports: {all:?}");
+    let refused = client.call(&["napi-get", "nothing"])?;
+    assert!(refused.stderr.contains("`nothing`"), "{}", refused.stderr);
     Ok(())
 }
 

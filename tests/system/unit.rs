@@ -157,7 +157,7 @@ fn verbs(subject: Subject) -> Outcome {
     let object = PROGRAMS[0].compile(&lab)?.display().to_string();
     let with_program = ["hints", "set", "h1", "--program", &object];
     let mac = "02:00:00:00:00:77";
-    let said: [&[&str]; 43] = [
+    let said: [&[&str]; 45] = [
         &["port", "add", "--attach", attach, "h1", "h2", "h3"],
         &["port", "set", "h3", "--vlan", "access:10", "--isolated", "on"],
         &["port", "list"],
@@ -184,6 +184,8 @@ fn verbs(subject: Subject) -> Outcome {
         &["pool", "occupancy", "clearmax"],
         &["pool", "estimate", "--ports", "10"],
         &["page-pool-get"],
+        &["queue-get"],
+        &["napi-get", "h1"],
         &["eswitch", "set", "spool-mode", "basic"],
         &["eswitch", "set", "spool-mode", "none"],
         &["eswitch", "set", "spool-mode", "spp"],

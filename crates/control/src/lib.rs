@@ -25,6 +25,7 @@ pub mod group;
 pub mod hints;
 pub mod id;
 pub mod memory;
+pub mod netdev_queue;
 pub mod occupancy;
 pub mod page_pool;
 pub mod physical;

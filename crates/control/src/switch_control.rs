@@ -8,6 +8,7 @@ use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use crate::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
 use crate::flow::{FlowFlushReply, FlowList, FlowTable};
 use crate::hints::{HintsSet, HintsShow};
+use crate::netdev_queue::{NetdevNapi, NetdevQueue};
 use crate::occupancy::{ClearmaxReply, PoolOccupancy};
 use crate::page_pool::PagePool;
 use crate::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
@@ -60,6 +61,18 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// No such port.
     fn channel_list(&self, port: Option<&str>) -> Result<Vec<ChannelShow>, ApiError>;
+
+    /// The queues of the netdevs of a port, or of all ports.
+    ///
+    /// # Errors
+    /// No such port, or the kernel refuses to tell.
+    fn queue_list(&self, port: Option<&str>) -> Result<Vec<NetdevQueue>, ApiError>;
+
+    /// The NAPI instances of the netdevs of a port, or of all ports.
+    ///
+    /// # Errors
+    /// As [`SwitchControl::queue_list`].
+    fn napi_list(&self, port: Option<&str>) -> Result<Vec<NetdevNapi>, ApiError>;
 
     /// All forwarding entries.
     fn fdb_list(&self) -> Vec<FdbEntry>;

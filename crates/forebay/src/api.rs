@@ -17,6 +17,7 @@ mod occupancy;
 pub mod openapi;
 mod pool;
 mod ports;
+mod queues;
 mod rss;
 mod rules;
 mod rxq;
@@ -186,6 +187,8 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(occupancy::clearmax))
         .routes(routes!(occupancy::page_pools))
         .routes(routes!(channels::list))
+        .routes(routes!(queues::queues))
+        .routes(routes!(queues::napis))
         .routes(routes!(rss::show))
         .routes(routes!(rss::set))
         .routes(routes!(rxq::show))

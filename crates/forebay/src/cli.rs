@@ -27,7 +27,7 @@ pub use eswitch::{EswitchCommand, EswitchSetCommand};
 pub use fdb::{FdbCommand, FdbFilter};
 pub use flow::{FlowAddArgs, FlowCommand};
 pub use hints::{HintsCommand, HintsSetArgs, HintsShowArgs};
-pub use observe::{EstimateArgs, OccupancyCommand};
+pub use observe::{EstimateArgs, NetdevArgs, OccupancyCommand};
 pub use pool::{PoolCommand, PoolSetArgs};
 pub use port::{PortAddArgs, PortCommand, PortSetArgs};
 pub use rss::{RssCommand, RssSetArgs, RssShowArgs};
@@ -99,6 +99,17 @@ pub enum Command {
     ///
     /// inflight-mem: bytes of these frames.
     PagePoolGet(Json),
+    /// Show the queues of ports' netdevs, as `ynl --family netdev --dump queue-get` shows them
+    ///
+    /// id: number of the queue among the netdev's queues of the same type. ifindex: number of the netdev. type: rx or tx.
+    /// napi-id: the kernel's NAPI instance that polls the queue; absent if the driver does not tell it.
+    QueueGet(NetdevArgs),
+    /// Show the NAPI instances of ports' netdevs, as `ynl --family netdev --dump napi-get` shows them
+    ///
+    /// id: number of the instance. ifindex: number of the netdev. irq: its interrupt. pid: the thread that polls it.
+    /// defer-hard-irqs: empty polls before the interrupt is on again. gro-flush-timeout, irq-suspend-timeout:
+    /// nanoseconds. What the driver or the kernel does not tell is absent.
+    NapiGet(NetdevArgs),
     /// Show and change settings of the whole switch
     #[command(subcommand)]
     Eswitch(EswitchCommand),

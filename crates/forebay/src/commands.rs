@@ -62,6 +62,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Stats(args) => show::stats(&client, &args),
         Command::Pool(command) => pool::run(&client, &command),
         Command::PagePoolGet(json) => observe::page_pools(&client, json),
+        Command::QueueGet(args) => observe::queues(&client, &args),
+        Command::NapiGet(args) => observe::napis(&client, &args),
         Command::Eswitch(command) => show::eswitch(&client, &command),
         Command::Capture(args) => capture::run(&client, &args),
         Command::Hints(command) => hints::run(&client, &command),

@@ -13,6 +13,7 @@ use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
 use forebay_control::flow::{FlowEntry, FlowFlushReply, FlowList, FlowTable};
 use forebay_control::hints::{HintsPort, HintsSet, HintsShow};
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue, QueueType};
 use forebay_control::occupancy::{ClearmaxReply, Occupancy, PoolOccupancy, PortOccupancy};
 use forebay_control::page_pool::{PagePool, PagePoolIds};
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
@@ -111,6 +112,12 @@ impl State {
         let port = self.ports.values().find(|port| port.name == name);
         port.map(|port| port.id)
             .ok_or_else(|| ApiError::new(ErrorCode::NoSuchPort, format!("no port `{name}`")))
+    }
+
+    fn netdevs_of(&self, name: Option<&str>) -> Result<Vec<IfIndex>, ApiError> {
+        let only = name.map(|name| self.id_of(name)).transpose()?;
+        let ports = self.ports.values().filter(|port| only.is_none_or(|id| id == port.id));
+        Ok(ports.filter_map(|port| port.ifindex).collect())
     }
 
     fn delete(&mut self, name: &str) -> Result<(), ApiError> {
@@ -401,6 +408,29 @@ impl SwitchControl for MemorySwitch {
 
     fn channel_list(&self, port: Option<&str>) -> Result<Vec<ChannelShow>, ApiError> {
         port.map_or(Ok(Vec::new()), |port| self.state().id_of(port).map(|_| Vec::new()))
+    }
+
+    /// Each port's netdev has one queue each way, and one NAPI instance, with the number of the netdev.
+    fn queue_list(&self, port: Option<&str>) -> Result<Vec<NetdevQueue>, ApiError> {
+        let state = self.state();
+        let queue = |ifindex, kind, napi_id| NetdevQueue { id: 0, ifindex, kind, napi_id };
+        let of = |ifindex: IfIndex| {
+            [queue(ifindex, QueueType::Rx, Some(ifindex.0)), queue(ifindex, QueueType::Tx, None)]
+        };
+        Ok(state.netdevs_of(port)?.into_iter().flat_map(of).collect())
+    }
+
+    fn napi_list(&self, port: Option<&str>) -> Result<Vec<NetdevNapi>, ApiError> {
+        let of = |ifindex: IfIndex| NetdevNapi {
+            id: ifindex.0,
+            ifindex,
+            irq: None,
+            pid: None,
+            defer_hard_irqs: Some(0),
+            gro_flush_timeout: Some(0),
+            irq_suspend_timeout: None,
+        };
+        Ok(self.state().netdevs_of(port)?.into_iter().map(of).collect())
     }
 
     fn page_pools(&self) -> Vec<PagePool> {

@@ -37,6 +37,7 @@ mod port_rss;
 mod port_rxq;
 mod port_share;
 mod ports;
+pub(crate) mod queues;
 mod received;
 mod reception;
 mod resize;

@@ -16,6 +16,7 @@ use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
 use forebay_control::flow::{FlowFlushReply, FlowList, FlowTable};
 use forebay_control::hints::{HintsSet, HintsShow};
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue};
 use forebay_control::occupancy::{ClearmaxReply, PoolOccupancy};
 use forebay_control::page_pool::PagePool;
 use forebay_control::pool::{PoolPort, PoolPortSet, PoolSet, PoolShow};
@@ -38,6 +39,7 @@ use crate::SwitchError;
 use crate::attention::Attention;
 use crate::collector;
 use crate::control::channels::Look;
+use crate::control::queues::{napis_of, queues_of};
 use crate::control::{
     self, Change, Changes, Control, Drivers, Flows, Guests, Held, Housekeeper, Left, Parts, WorkerHandle,
     read_saved,
@@ -473,6 +475,16 @@ impl SwitchControl for Switch {
         let looks = self.control().channels_to_look_at(port)?;
         // The kernel is asked without the lock.
         Ok(looks.into_iter().flat_map(Look::channels).collect())
+    }
+
+    fn queue_list(&self, port: Option<&str>) -> Result<Vec<NetdevQueue>, ApiError> {
+        let netdevs = self.control().netdevs_of(port)?;
+        queues_of(&netdevs)
+    }
+
+    fn napi_list(&self, port: Option<&str>) -> Result<Vec<NetdevNapi>, ApiError> {
+        let netdevs = self.control().netdevs_of(port)?;
+        napis_of(&netdevs)
     }
 
     fn page_pools(&self) -> Vec<PagePool> {

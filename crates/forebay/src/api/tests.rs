@@ -318,6 +318,22 @@ fn rings_have_the_attributes_of_page_pools() {
 }
 
 #[test]
+fn queues_and_napi_instances_have_the_kernels_attributes_and_can_be_asked_for_by_port() {
+    let served = Served::new();
+    served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"},{"netdev":"b"}]}"#);
+    let rx = json!({"id": 0, "ifindex": 11, "type": "rx", "napi-id": 11});
+    let tx = json!({"id": 0, "ifindex": 11, "type": "tx"});
+    assert_eq!(served.ask("GET", "/v1/queues?port=b", "").1, json!([rx, tx]));
+    assert_eq!(served.ask("GET", "/v1/queues", "").1.as_array().map(Vec::len), Some(4));
+    let napi = json!({"id": 11, "ifindex": 11, "defer-hard-irqs": 0, "gro-flush-timeout": 0});
+    assert_eq!(served.ask("GET", "/v1/napis?port=b", "").1, json!([napi]));
+    for path in ["/v1/queues?port=c", "/v1/napis?port=c"] {
+        assert_eq!(served.ask("GET", path, "").1["code"], "no-such-port", "{path}");
+    }
+    assert_eq!(served.ask("GET", "/v1/napis?prot=b", "").1["code"], "invalid-value");
+}
+
+#[test]
 fn metrics_have_every_counter_of_every_port() {
     let served = Served::new();
     served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"}]}"#);

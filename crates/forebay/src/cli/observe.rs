@@ -1,4 +1,4 @@
-//! The verbs that look at memory: occupancy and estimate.
+//! The verbs that look at memory and queues: occupancy, estimate, `queue-get`, `napi-get`.
 
 use std::thread::available_parallelism;
 
@@ -31,6 +31,17 @@ pub enum OccupancyCommand {
         #[arg(value_name = "PORT")]
         port: Option<String>,
     },
+}
+
+/// Arguments of `queue-get` and `napi-get`.
+#[derive(Debug, Args)]
+pub struct NetdevArgs {
+    /// Show only this port's
+    #[arg(value_name = "PORT")]
+    pub port: Option<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// Arguments of `pool estimate`.

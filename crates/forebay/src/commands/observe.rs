@@ -1,11 +1,12 @@
-//! `forebay pool occupancy`, `pool estimate`, `page-pool-get`
+//! `forebay pool occupancy`, `pool estimate`, `page-pool-get`, `queue-get`, `napi-get`
 
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue};
 use forebay_control::occupancy::{ClearmaxReply, OccupancySelect, PoolOccupancy};
 use forebay_control::page_pool::PagePool;
 use hyper::Method;
 
 use super::{Failure, Outcome};
-use crate::cli::{EstimateArgs, Json, OccupancyCommand};
+use crate::cli::{EstimateArgs, Json, NetdevArgs, OccupancyCommand};
 use crate::client::{Client, segment};
 use crate::output::{print, print_as};
 use crate::table;
@@ -37,6 +38,24 @@ pub(super) fn page_pools(client: &Client, json: Json) -> Outcome {
     let rings: Vec<PagePool> = client.get("/v1/page-pools")?;
     print_as(json.json, &rings, |rings| table::page_pools(rings));
     Ok(())
+}
+
+pub(super) fn queues(client: &Client, args: &NetdevArgs) -> Outcome {
+    let queues: Vec<NetdevQueue> = client.get(&of_port("/v1/queues", args))?;
+    print_as(args.json.json, &queues, |queues| table::queues(queues));
+    Ok(())
+}
+
+pub(super) fn napis(client: &Client, args: &NetdevArgs) -> Outcome {
+    let napis: Vec<NetdevNapi> = client.get(&of_port("/v1/napis", args))?;
+    print_as(args.json.json, &napis, |napis| table::napis(napis));
+    Ok(())
+}
+
+/// One segment of a path is encoded as a value of a query is.
+fn of_port(path: &str, args: &NetdevArgs) -> String {
+    let query = args.port.as_ref().map(|port| format!("?port={}", segment(port)));
+    format!("{path}{}", query.unwrap_or_default())
 }
 
 /// Needs no daemon.

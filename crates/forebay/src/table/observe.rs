@@ -1,6 +1,7 @@
 //! Tables about memory.
 
 use forebay_control::memory::Estimate;
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue};
 use forebay_control::occupancy::PoolOccupancy;
 use forebay_control::page_pool::PagePool;
 
@@ -27,6 +28,37 @@ pub(crate) fn page_pools(rings: &[PagePool]) -> String {
         grid.row([ring.id.to_string(), ifindex, ring.napi_id.to_string(), inflight, inflight_mem]);
     }
     grid.finish()
+}
+
+pub(crate) fn queues(queues: &[NetdevQueue]) -> String {
+    let mut grid = Grid::new(&[">ifindex", "type", ">id", ">napi-id"]);
+    for queue in queues {
+        let kind = queue.kind.name().to_owned();
+        grid.row([queue.ifindex.to_string(), kind, queue.id.to_string(), told(queue.napi_id)]);
+    }
+    grid.finish()
+}
+
+pub(crate) fn napis(napis: &[NetdevNapi]) -> String {
+    let names =
+        [">ifindex", ">id", ">irq", ">pid", ">defer-hard-irqs", ">gro-flush-timeout", ">irq-suspend-timeout"];
+    let mut grid = Grid::new(&names);
+    for napi in napis {
+        grid.row([
+            napi.ifindex.to_string(),
+            napi.id.to_string(),
+            told(napi.irq),
+            told(napi.pid),
+            told(napi.defer_hard_irqs),
+            told(napi.gro_flush_timeout),
+            told(napi.irq_suspend_timeout),
+        ]);
+    }
+    grid.finish()
+}
+
+fn told(number: Option<impl ToString>) -> String {
+    number.map_or_else(|| "unknown".to_owned(), |number| number.to_string())
 }
 
 /// The sums first, then what they consist of.

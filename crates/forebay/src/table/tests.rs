@@ -198,6 +198,13 @@ fn rings_are_one_line_each() {
 }
 
 #[test]
+fn queues_and_napi_instances_are_a_line_each() {
+    let switch = switch();
+    insta::assert_snapshot!(queues(&switch.queue_list(None).expect("they are there")));
+    insta::assert_snapshot!(napis(&switch.napi_list(None).expect("they are there")));
+}
+
+#[test]
 fn an_estimate_is_its_sums_and_what_they_consist_of() {
     let words = ["forebay", "pool", "estimate", "--ports", "1000", "--cpus", "2"];
     let cli = crate::cli::Cli::try_parse_from(words).unwrap();

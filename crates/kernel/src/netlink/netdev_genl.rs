@@ -2,6 +2,7 @@
 //! and later).
 
 use forebay_control::IfIndex;
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue, QueueType};
 use netlink_bindings::netdev::{self, Dev, XdpAct, XdpRxMetadata};
 
 use super::error::NetlinkError;
@@ -74,21 +75,50 @@ pub fn rx_queues(ifindex: IfIndex) -> Result<u32, NetlinkError> {
 
 /// Receive queues that are in use on this netdev, each with its NAPI instance if the driver tells (6.8 and later).
 pub fn queue_napis(ifindex: IfIndex) -> Result<Vec<(u32, Option<u32>)>, NetlinkError> {
-    let mut request = netdev::Request::new().op_queue_get_dump();
-    drop(request.encode().push_ifindex(ifindex.0));
-    let rx = |queue: netdev::IterableQueue<'_>| {
-        let is_rx = queue.get_type().is_ok_and(|kind| kind == netdev::QueueType::Rx as u32);
-        queue.get_id().ok().filter(|_| is_rx).map(|id| (id, queue.get_napi_id().ok()))
-    };
-    socket::dump(&request, rx).map_err(|error| error.of("list the queues of", ifindex))
+    let rx = queues(ifindex)?.into_iter().filter(|queue| queue.kind == QueueType::Rx);
+    Ok(rx.map(|queue| (queue.id, queue.napi_id)).collect())
 }
 
 /// NAPI instances of this netdev whose interrupt the driver tells, with that (6.8 and later).
 pub fn napi_irqs(ifindex: IfIndex) -> Result<Vec<(u32, u32)>, NetlinkError> {
+    Ok(napis(ifindex)?.into_iter().filter_map(|napi| Some((napi.id, napi.irq?))).collect())
+}
+
+/// Queues that are in use on this netdev (6.8 and later).
+pub fn queues(ifindex: IfIndex) -> Result<Vec<NetdevQueue>, NetlinkError> {
+    let mut request = netdev::Request::new().op_queue_get_dump();
+    drop(request.encode().push_ifindex(ifindex.0));
+    let queue = |queue: netdev::IterableQueue<'_>| {
+        let kind = match queue.get_type().ok()? {
+            kind if kind == netdev::QueueType::Rx as u32 => QueueType::Rx,
+            kind if kind == netdev::QueueType::Tx as u32 => QueueType::Tx,
+            _ => return None,
+        };
+        Some(NetdevQueue { id: queue.get_id().ok()?, ifindex, kind, napi_id: queue.get_napi_id().ok() })
+    };
+    socket::dump(&request, queue).map_err(|error| error.of("list the queues of", ifindex))
+}
+
+/// NAPI instances of this netdev (6.8 and later).
+pub fn napis(ifindex: IfIndex) -> Result<Vec<NetdevNapi>, NetlinkError> {
+    /// `NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT` and `NETDEV_A_NAPI_IRQ_SUSPEND_TIMEOUT`, include/uapi/linux/netdev.h.
+    const GRO_FLUSH_TIMEOUT: u16 = 6;
+    const IRQ_SUSPEND_TIMEOUT: u16 = 7;
     let mut request = netdev::Request::new().op_napi_get_dump();
     drop(request.encode().push_ifindex(ifindex.0));
-    let told = |napi: netdev::IterableNapi<'_>| Some((napi.get_id().ok()?, napi.get_irq().ok()?));
-    socket::dump(&request, told).map_err(|error| error.of("list the NAPI instances of", ifindex))
+    let napi = |napi: netdev::IterableNapi<'_>| {
+        let uint = |wanted| uint(napi.get_buf(), wanted);
+        Some(NetdevNapi {
+            id: napi.get_id().ok()?,
+            ifindex,
+            irq: napi.get_irq().ok(),
+            pid: napi.get_pid().ok(),
+            defer_hard_irqs: napi.get_defer_hard_irqs().ok(),
+            gro_flush_timeout: uint(GRO_FLUSH_TIMEOUT),
+            irq_suspend_timeout: uint(IRQ_SUSPEND_TIMEOUT),
+        })
+    };
+    socket::dump(&request, napi).map_err(|error| error.of("list the NAPI instances of", ifindex))
 }
 
 /// Packets that each receive queue of this netdev has had (6.10 and later); nothing where the driver does not count them.
