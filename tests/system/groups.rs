@@ -136,7 +136,7 @@ pub fn plug_in([near, far]: &[Lab; 2], member: usize) -> Result<()> {
     far.switch().ip(&["link", "set", &name, "up"]).map(drop)
 }
 
-fn add_group(client: &Client, members: usize, words: &[&str]) -> Result<()> {
+pub fn add_group(client: &Client, members: usize, words: &[&str]) -> Result<()> {
     let names: Vec<String> = (0..members).map(netdev).collect();
     let names = names.join(",");
     client.ok(&[&["port", "add", GROUP, "--group", &names], words].concat()).map(drop)

@@ -5,12 +5,13 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use forebay_control::channels::ChannelShow;
+use forebay_control::port::PortState;
 use forebay_control::rss::RssShow;
-use forebay_testbed::dut::ForebayOptions;
+use forebay_testbed::dut::{Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::{Host, Lab, PortKind, Result};
 
-use crate::groups::{GROUP, QUEUES, Scene, netdev};
+use crate::groups::{GROUP, QUEUES, Scene, add_group, netdev};
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
 const NODES: usize = 2;
@@ -27,6 +28,7 @@ const ASKED_SHARE: f64 = 0.95;
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("packets_of_two_members_on_two_nodes_stay_on_one", |subject| stay(subject, 2));
     suite.on_forebay("packets_of_four_members_on_two_nodes_stay_on_one", |subject| stay(subject, 4));
+    suite.once("what_a_killed_daemon_had_set_for_a_group_is_put_back_by_the_next", killed);
     suite.once("a_sysfs_that_lies_is_named_and_packets_pass", lies);
     suite.once("without_interrupts_channels_say_so_and_packets_pass", no_interrupts);
     suite.once("an_interrupt_that_the_kernel_manages_is_named_and_packets_pass", managed);
@@ -213,6 +215,39 @@ fn send_on_one_node(scene: &Scene, described: &Described) -> Result<()> {
             assert!(share >= ASKED_SHARE, "offload {offload}, {}: {share} of {sent:?}", host.name());
         }
     }
+    Ok(())
+}
+
+/// The next daemon puts back what is as it was set, and leaves alone what somebody else has changed since.
+fn killed() -> Outcome {
+    ensure_program()?;
+    let (mut scene, root) = scene(PortKind::VethTcx, 2, |_| {})?;
+    let described = Described { root, members: 2 };
+    let before = || (ANYWHERE.to_owned(), NOBODY.to_owned());
+    let set = described.written();
+    assert!(set.iter().all(|written| *written != before()), "{set:?}");
+    scene.switches[0].kill()?;
+    assert_eq!(described.written(), set, "a killed daemon puts nothing back");
+    let changed = format!("irq/{FIRST_IRQ}/smp_affinity_list");
+    described.file(&changed, "1,0");
+    scene.switches[0] = Forebay::start(&scene.labs[0], described.options())?;
+    let written = described.written();
+    assert_eq!((written[0].0.as_str(), written[0].1.as_str()), ("1,0", NOBODY), "{written:?}");
+    assert!(written[1..].iter().all(|written| *written == before()), "{written:?}");
+
+    // Once more with the group, and this time the port is deleted.
+    described.file(&changed, ANYWHERE);
+    add_group(scene.switches[0].client(), 2, &[])?;
+    scene.switches[0].client().wait_port_state(GROUP, PortState::Up)?;
+    assert_eq!(described.written(), set);
+    scene.switches[0].kill()?;
+    scene.switches[0] = Forebay::start(&scene.labs[0], described.options())?;
+    add_group(scene.switches[0].client(), 2, &[])?;
+    scene.switches[0].client().wait_port_state(GROUP, PortState::Up)?;
+    assert_eq!(described.written(), set);
+    scene.switches[0].client().ok(&["port", "del", GROUP])?;
+    let written = described.written();
+    assert!(written.iter().all(|written| *written == before()), "{written:?}");
     Ok(())
 }
 

@@ -97,6 +97,24 @@ pub fn senders_of(netdev: &Link, queue: u32) -> Option<PathBuf> {
     netdev.directory().map(|directory| directory.join(format!("queues/tx-{queue}/xps_cpus")))
 }
 
+/// Whose a file of [`affinity_of`] or [`senders_of`] is: who takes the interrupt, or the netdev's number. Both may be another's
+/// later. `None`: it is no such file, or not there.
+pub fn owner_of(path: &Path) -> Option<String> {
+    let parts: Vec<&str> = path.to_str()?.split('/').collect();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match parts.as_slice() {
+        ["", "proc", "irq", irq, "smp_affinity_list"] if is_number(irq) => {
+            read(Path::new(&format!("/sys/kernel/irq/{irq}/actions")))
+        }
+        ["", "sys", "class", "net", netdev, "queues", queue, "xps_cpus"]
+            if queue.strip_prefix("tx-").is_some_and(is_number) && !matches!(*netdev, "." | "..") =>
+        {
+            read(Path::new(&format!("/sys/class/net/{netdev}/ifindex")))
+        }
+        _ => None,
+    }
+}
+
 /// The netdev's speed in Mbit/s, if its driver knows, and sysfs is of its namespace.
 pub fn speed_of(netdev: &Link) -> Option<u32> {
     // -1, or an error, where the driver does not know.
@@ -198,6 +216,23 @@ mod tests {
         assert_eq!(senders_of(&Link { ifindex: IfIndex(2), ..here.clone() }, 0), None);
         assert_eq!(senders_of(&Link { mac: Some([2; 6]), ..here.clone() }, 0), None);
         assert_eq!(speed_of(&Link { name: "nothing".to_owned(), ..here }), None);
+    }
+
+    #[test]
+    fn only_settings_of_interrupts_and_queues_have_an_owner() {
+        let owner = |path: &str| owner_of(Path::new(path));
+        assert_eq!(owner("/sys/class/net/lo/queues/tx-0/xps_cpus").as_deref(), Some("1"));
+        for path in [
+            "/sys/class/net/lo/queues/tx-/xps_cpus",
+            "/sys/class/net/lo/queues/rx-0/xps_cpus",
+            "/sys/class/net/../queues/tx-0/xps_cpus",
+            "/sys/class/net/nothing/queues/tx-0/xps_cpus",
+            "/proc/irq/../smp_affinity_list",
+            "/proc/irq/0/smp_affinity",
+            "/etc/passwd",
+        ] {
+            assert_eq!(owner(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod guest_thread;
 mod guests;
 mod handover;
 mod hints;
+mod host_settings;
 mod housekeeper;
 mod kernel_error;
 mod lanes;
@@ -87,6 +88,7 @@ pub(crate) use workers::{WorkerHandle, hand_out};
 use follow::PutOff;
 use handover::Saver;
 use hints::HintsSide;
+use host_settings::HostSettings;
 use loops::Loops;
 use pool::PoolSide;
 use port::{Port, Retired};
@@ -130,6 +132,8 @@ pub(crate) struct Control {
     exchange_levels: Vec<Arc<AtomicU32>>,
     /// Writes what the next process takes over.
     saver: Option<Saver>,
+    /// Notes what is changed outside of the switch.
+    settings: Arc<HostSettings>,
     /// What is attached stays when the process ends.
     left: bool,
     /// What workers had done when their numbers were cleared.
@@ -169,6 +173,7 @@ impl Control {
             guest_serial: 0,
             exchange_levels: Vec::new(),
             saver: None,
+            settings: HostSettings::open(format!("{}.tuned", config.switch.socket).into()),
             left: false,
             workers_cleared: WorkersShow::default(),
             datapath,

@@ -24,10 +24,10 @@ impl Change<'_> {
         let port = self.port_mut(id);
         let netdevs: Vec<Netdev> = port.attachments().map(netdev_of).collect();
         let before = std::mem::take(&mut port.tuning);
-        let shared = Arc::clone(&self.shared);
+        let (shared, settings) = (Arc::clone(&self.shared), Arc::clone(&self.settings));
         let tuning = self.without_lock(|| {
             let netdevs: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
-            tune(before, &netdevs, &shared.worker_nodes)
+            tune(before, &netdevs, &shared.worker_nodes, &settings)
         });
         for (channel, problem) in &tuning.problems {
             tracing::warn!(

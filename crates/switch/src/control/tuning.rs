@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_control::channels::mask;
 use forebay_control::group::PciAddress;
 use forebay_kernel::machine::{self, Machine, Place};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::queues::{self, Queue, Tuned};
+use forebay_kernel::queues::{self, Queue};
 use forebay_policy::{Channels, workers_of_channels};
 
+use super::host_settings::{HostSetting, HostSettings};
 use super::received::Received;
 use crate::channels::lay_out;
 
@@ -32,7 +34,7 @@ pub(super) struct Tuning {
     /// Members in the group's order, also those that are missing now.
     pub(super) roster: Vec<Member>,
     /// Held for their drop, which puts back what was there.
-    pub(super) set: Vec<Tuned>,
+    pub(super) set: Vec<HostSetting>,
     /// The worker that takes each channel's packets, on the node of its member if there is one.
     pub(super) workers: Vec<usize>,
     /// The nodes of all workers.
@@ -97,7 +99,12 @@ fn places_of(queues: &[Queue]) -> Vec<Place> {
 
 /// Sets what the channels of these netdevs should have, and puts back the rest of what `before` has set. Members that are
 /// missing keep their channels' numbers. `worker_nodes` are the workers'.
-pub(super) fn tune(before: Tuning, netdevs: &[Seen], worker_nodes: &[Option<u32>]) -> Tuning {
+pub(super) fn tune(
+    before: Tuning,
+    netdevs: &[Seen],
+    worker_nodes: &[Option<u32>],
+    settings: &Arc<HostSettings>,
+) -> Tuning {
     let Tuning { mut roster, set: mut earlier, mut received, .. } = before;
     for netdev in netdevs {
         roster.retain(|member| member.position != netdev.member.position);
@@ -138,7 +145,8 @@ pub(super) fn tune(before: Tuning, netdevs: &[Seen], worker_nodes: &[Option<u32>
     }
     let (mut set, mut problems) = (Vec::new(), Vec::new());
     let mut try_to =
-        |channel: usize, path: PathBuf, value: String| match set_again(&mut earlier, &path, &value) {
+        |channel: usize, path: PathBuf, value: String| match set_again(settings, &mut earlier, &path, &value)
+        {
             Ok(tuned) => set.push(tuned),
             Err(error) => problems.push((channel, format!("{} = {value}: {error}", path.display()))),
         };
@@ -173,12 +181,17 @@ pub(super) fn channels_of(roster: &[Member]) -> Option<Channels> {
 }
 
 /// Sets the value, remembering what was there before an earlier one.
-fn set_again(earlier: &mut Vec<Tuned>, path: &Path, value: &str) -> std::io::Result<Tuned> {
-    let Some(at) = earlier.iter().position(|tuned| tuned.path() == path) else {
-        return Tuned::set(path.to_owned(), value);
+fn set_again(
+    settings: &Arc<HostSettings>,
+    earlier: &mut Vec<HostSetting>,
+    path: &Path,
+    value: &str,
+) -> std::io::Result<HostSetting> {
+    let Some(at) = earlier.iter().position(|setting| setting.path() == path) else {
+        return HostSetting::set(settings, path.to_owned(), value);
     };
-    let tuned = earlier.swap_remove(at);
-    tuned.change(value).map(|()| tuned)
+    let setting = earlier.swap_remove(at);
+    setting.change(value).map(|()| setting)
 }
 
 /// The members as they are, with nothing set.
