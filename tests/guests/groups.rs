@@ -124,7 +124,6 @@ fn settings(scene: &Scene, channel: &ChannelShow) -> Result<[String; 2]> {
 fn talk(members: &[&str], expected: &[Channel]) -> Outcome {
     let scene = scene(members, "strict")?;
     let shown = channels(&scene)?;
-    println!("{}", scene.switch.client().ok(&["channels", "show"])?.stdout);
     assert_eq!(shown.len(), expected.len(), "{shown:?}");
     for (channel, (member, queue, node, processor, senders)) in shown.iter().zip(expected) {
         assert_eq!(
@@ -145,7 +144,8 @@ fn talk(members: &[&str], expected: &[Channel]) -> Outcome {
         println!("{member} received {received} packets");
         used += usize::from(received > 100);
     }
-    // Drivers count for all channels, and what they count is what netdevs count, apart from what came in between.
+    println!("{}", scene.switch.client().ok(&["channels", "show"])?.stdout);
+    // Drivers count for all channels, and more than what netdevs send by themselves.
     let counted: u64 = received(&channels(&scene)?).iter().sum();
     assert!(counted > 100 * used as u64, "{counted} packets by all channels");
     // The host's bond puts some dozen flows on them.
@@ -278,6 +278,7 @@ fn unplug(membership: &str, without: PortState) -> Outcome {
             "{shown:?}"
         );
         let after = received(&shown);
+        assert_eq!(before.len(), after.len(), "{shown:?}");
         assert!(before.iter().zip(&after).all(|(before, after)| before <= after), "{before:?} {after:?}");
         assert!(before.iter().sum::<u64>() < after.iter().sum(), "{before:?} {after:?}");
         Ok(())

@@ -35,6 +35,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("what_can_not_be_a_member_is_refused_by_name", refused);
     suite.once("a_group_waits_for_its_members_and_follows_renamed_ones", waits);
     suite.once("every_processor_sends_by_one_channel_of_a_group_while_it_is_a_port", senders);
+    suite.once("a_member_that_comes_up_later_has_all_its_queues_as_channels", comes_up);
     suite.once("a_group_that_is_not_one_at_the_other_end_says_so", not_one);
     suite.once("a_group_is_there_again_after_its_daemon_was_killed", killed);
 }
@@ -403,6 +404,25 @@ fn senders() -> Outcome {
     assert_eq!(shown.iter().filter(|channel| channel.netdev.is_none()).count(), 2, "{shown:?}");
     client.ok(&["port", "del", GROUP])?;
     assert_eq!(senders_of(&lab, 1)?, before[..QUEUES as usize]);
+    Ok(())
+}
+
+fn comes_up() -> Outcome {
+    ensure_program()?;
+    let labs = [Lab::new("near")?, Lab::new("far")?];
+    (0..2).try_for_each(|member| plug_in(&labs, member))?;
+    labs[0].switch().ip(&["link", "set", "m1", "down"])?;
+    let forebay = Forebay::start(&labs[0], ForebayOptions::default())?;
+    let client = forebay.client();
+    add_group(client, 2, &[])?;
+    let channels = || client.json::<Vec<ChannelShow>>(&["channels", "show", GROUP]);
+    assert_eq!(channels()?.len(), 2, "nobody knows how many queues a netdev has that is down");
+    labs[0].switch().ip(&["link", "set", "m1", "up"])?;
+    wait::until("the group to have channels for all queues", CHANGE_LIMIT, || {
+        channels().is_ok_and(|channels| channels.len() == 2 * QUEUES as usize)
+    })?;
+    let shown = channels()?;
+    assert!(shown.iter().all(|channel| channel.problems.is_empty() && channel.netdev.is_some()), "{shown:?}");
     Ok(())
 }
 

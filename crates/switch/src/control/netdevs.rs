@@ -24,7 +24,12 @@ impl Change<'_> {
             }
             let redirects = self.flows.redirects_to_peers() && !self.ports[&id].spec.is_group();
             let peer = self.without_lock(|| peer_of(&netdev).filter(|_| redirects));
-            let is_other = self.ports.change_if(id, |port| update(port, netdev));
+            let comes_up = netdev.admin_up && self.is_member_down(id, netdev.ifindex);
+            let is_other = self.ports.change_if(id, |port| update(port, netdev)) | comes_up;
+            if comes_up {
+                // The kernel tells of no queues while a netdev is down.
+                self.tune(id);
+            }
             // What it takes depends on its MTU.
             return is_other | (is_other && self.look_at_output(id)) | self.peer_is(id, peer);
         }
@@ -110,6 +115,13 @@ impl Change<'_> {
 }
 
 impl Control {
+    /// Whether this netdev was down when it was last heard of, and is a member of a group.
+    fn is_member_down(&self, id: PortId, ifindex: IfIndex) -> bool {
+        let port = &self.ports[&id];
+        let is_down = |at: &Attachment| at.ifindex == ifindex && !at.netdev.admin_up;
+        port.spec.is_group() && port.attachments().any(is_down)
+    }
+
     pub(super) fn port_waiting_for(&self, netdev: &str) -> Option<PortId> {
         self.ports
             .values()
