@@ -65,6 +65,7 @@ struct port_config {
 	__u16 queue;	/* collector queue that a tcx port's packets take */
 	__u16 bank;	/* where its sockets are */
 	__u16 flags;	/* PORT_* */
+	__u64 near_queues; /* of a port that steers: a bit for each worker on this netdev's node */
 };
 
 /* Frames may come in with their L4 checksum unfinished. */
@@ -106,7 +107,7 @@ struct port_counters {
 	__u64 over_threshold_packets; /* the port held its share of the pool */
 	__u64 ring_full_packets; /* the ring had no room left */
 	__u64 too_big_packets;	 /* of packets that take more frames than the ring has */
-	__u64 reserved;		 /* a whole cache line a port */
+	__u64 far_packets;	 /* of a port that steers: to a worker on another node than the netdev's */
 };
 
 /*

@@ -39,4 +39,10 @@ static __always_inline __u32 steered_queue(struct __sk_buff *skb, struct port_co
 	return queue ? *queue : port->queue;
 }
 
+/* Whether the worker of this queue is on another node than the netdev. 1 or 0. */
+static __always_inline int is_far(struct port_config *port, __u32 queue)
+{
+	return port->flags & PORT_STEERS && !(port->near_queues >> (queue & 63) & 1);
+}
+
 #endif

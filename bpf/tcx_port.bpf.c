@@ -81,6 +81,8 @@ static __noinline int to_collector(struct __sk_buff *skb, int followed)
 	if (!counted || !collector || queue >= settings.queues || !find_account(port, queue, &account))
 		return settings.outlives ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	add(&counted->slow_path_packets, packets);
+	if (is_far(port, queue))
+		add(&counted->far_packets, packets);
 	if (packets > MOST_PARTS) {
 		add(&counted->too_big_packets, packets);
 		return TC_ACT_SHOT;

@@ -193,6 +193,8 @@ pub fn on_one_node() -> Outcome {
         by_hash * 100.0,
         to_outputs * 100.0
     );
+    println!("{}", client.ok(&["rss", "show"])?.stdout);
+    println!("{}", client.ok(&["channels", "show"])?.stdout);
     assert!(to_outputs >= 0.95, "{to_outputs}");
     for offload in ["off", "on"] {
         client.ok(&["eswitch", "set", "offload", offload])?;

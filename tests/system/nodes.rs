@@ -175,6 +175,7 @@ fn stay(subject: Subject, members: usize) -> Outcome {
     if subject.kind() != PortKind::VethXdp {
         receive_on_one_node(&scene)?;
         send_on_one_node(&scene, &described)?;
+        count_far(&scene, &described)?;
     }
     assert!(scene.is_balanced()?);
     client.ok(&["port", "del", GROUP])?;
@@ -194,6 +195,31 @@ fn receive_on_one_node(scene: &Scene) -> Result<()> {
     let all = after.steered_packets - before.steered_packets;
     let share = 1.0 - (after.across_packets - before.across_packets) as f64 / all as f64;
     assert!(all > 1000 && share >= ASKED_SHARE, "{share} of {all}");
+    Ok(())
+}
+
+/// While all packets go to the first channel's worker, on node 0, those are far that come in on node 1.
+fn count_far(scene: &Scene, described: &Described) -> Result<()> {
+    let client = scene.switches[0].client();
+    client.ok(&["eswitch", "set", "offload", "off"])?;
+    client.ok(&["rss", "set", GROUP, "--steering", "hash", "--equal", "1"])?;
+    let look = || -> Result<(RssShow, u64)> {
+        let on_node_1 = (0..described.members).filter(|member| described.node(*member) == 1);
+        let received = on_node_1.map(|member| scene.labs[0].switch().received_packets(&netdev(member)));
+        let received = received.sum::<Result<u64>>()?;
+        Ok((client.json::<Vec<RssShow>>(&["rss", "show", GROUP])?.remove(0), received))
+    };
+    let before = look()?;
+    for host in &scene.near {
+        send(&scene.labs[0], &scene.far[0], host)?;
+    }
+    let after = look()?;
+    let far = after.0.far_packets - before.0.far_packets;
+    let all = after.0.slow_path_packets - before.0.slow_path_packets;
+    let received = after.1 - before.1;
+    // A GSO packet is one to the netdev; loop probes are none to workers.
+    let is_about = far.abs_diff(received) <= 20 + received / 20;
+    assert!(is_about && far <= all && all > 1000, "{far} of {all} are far, {received} came in on node 1");
     Ok(())
 }
 

@@ -46,6 +46,10 @@ pub struct RssShow {
     pub away_packets: u64,
     /// Of these, packets whose worker is on another NUMA node than the one that serves their output.
     pub across_packets: u64,
+    /// Packets that came in by its members and that flows of the kernel did not carry: they are for workers.
+    pub slow_path_packets: u64,
+    /// Of these, packets that came in by a member on another NUMA node than the worker's.
+    pub far_packets: u64,
 }
 
 /// One channel in the table.

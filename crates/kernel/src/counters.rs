@@ -24,6 +24,8 @@ pub struct KernelCounters {
     pub ring_full_packets: u64,
     /// Not handed over because one packet would take more frames than the ring has.
     pub too_big_packets: u64,
+    /// Of a port whose packets go to several queues: to a worker on another NUMA node than the netdev.
+    pub far_packets: u64,
 }
 
 impl KernelCounters {
@@ -37,6 +39,7 @@ impl KernelCounters {
             over_threshold_packets: self.over_threshold_packets.wrapping_sub(earlier.over_threshold_packets),
             ring_full_packets: self.ring_full_packets.wrapping_sub(earlier.ring_full_packets),
             too_big_packets: self.too_big_packets.wrapping_sub(earlier.too_big_packets),
+            far_packets: self.far_packets.wrapping_sub(earlier.far_packets),
         }
     }
 }
@@ -60,6 +63,7 @@ impl CounterTable {
         // The later stage is read first, so that a packet in between is seen as on its way and never as too many.
         let (unclaimed_packets, collected_packets) = (word(2), word(1));
         KernelCounters {
+            far_packets: word(7),
             too_big_packets: word(6),
             ring_full_packets: word(5),
             over_threshold_packets: word(4),

@@ -127,6 +127,8 @@ pub struct PortConfig {
     pub leaves_checksums: bool,
     /// What else a tcx port's packets go to a queue by.
     pub steering: Option<RssSteering>,
+    /// Where packets may go to several queues, a bit for each whose worker is on the netdev's NUMA node.
+    pub near_queues: u64,
 }
 
 impl PortConfig {
@@ -137,8 +139,8 @@ impl PortConfig {
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
         bytes[..2].copy_from_slice(&self.port_id.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.queue.to_ne_bytes());
         bytes[4..6].copy_from_slice(&(self.bank.number() as u16).to_ne_bytes());
@@ -147,7 +149,8 @@ impl PortConfig {
             Some(RssSteering::Hash) => STEERS,
             Some(RssSteering::Output) => STEERS | STEERS_TO_OUTPUTS,
         };
-        bytes[6..].copy_from_slice(&(u16::from(self.leaves_checksums) | steers).to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(u16::from(self.leaves_checksums) | steers).to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.near_queues.to_ne_bytes());
         bytes
     }
 }
@@ -226,8 +229,8 @@ mod tests {
             ("secret", offset_of!(Settings, secret) as u32),
         ];
         assert_eq!(offsets(&btf, "settings"), (size_of::<Settings>(), named(&settings)));
-        let config = [("port_id", 0), ("queue", 2), ("bank", 4), ("flags", 6)];
-        assert_eq!(offsets(&btf, "port_config"), (8, named(&config)));
+        let config = [("port_id", 0), ("queue", 2), ("bank", 4), ("flags", 6), ("near_queues", 8)];
+        assert_eq!(offsets(&btf, "port_config"), (16, named(&config)));
         assert_eq!(offsets(&btf, "near_port"), (8, named(&[("ifindex", 0), ("port_id", 4), ("flags", 6)])));
         let flow = [
             ("key", offset_of!(Flow, key) as u32),
@@ -302,7 +305,7 @@ mod tests {
                 ("over_threshold_packets", 32),
                 ("ring_full_packets", 40),
                 ("too_big_packets", 48),
-                ("reserved", 56),
+                ("far_packets", 56),
             ]
         );
     }

@@ -34,7 +34,7 @@ const MAP_NODE: u64 = 32;
 const TCX_LINK: u64 = 96 + FILE + 2048;
 
 /// `struct htab_elem` with key and value, and `struct bucket`.
-const HASH_ELEMENT: u64 = 48 + 8 + 8;
+const HASH_ELEMENT: u64 = 48 + 8 + 16;
 const HASH_BUCKET: u64 = 16;
 /// `struct port_counters`, `struct loop_probes_seen`, `struct ring_account`, `struct departure`: bpf/forebay.h.
 const PORT_COUNTERS: u64 = 64;
@@ -151,7 +151,7 @@ fn tables(setup: &Setup) -> Vec<MemoryPart> {
     let hash = ports * HASH_ELEMENT + ports.next_power_of_two() * HASH_BUCKET;
     let array = |bytes: u64| PAGE + bytes.next_multiple_of(PAGE);
     vec![
-        kernel("table of ports", 1, hash, "kernel/bpf/hashtab.c: preallocated, 64 bytes an element"),
+        kernel("table of ports", 1, hash, "kernel/bpf/hashtab.c: preallocated, 72 bytes an element"),
         kernel("table of sockets", 1, BANKS * (ports + 2) * workers * 8, "net/xdp/xskmap.c, bpf/forebay.h"),
         kernel("counters", 1, array(ports * PORT_COUNTERS), "kernel/bpf/arraymap.c, bpf/forebay.h"),
         kernel(

@@ -19,12 +19,18 @@ pub(crate) fn rss(ports: &[RssShow]) -> String {
             ]);
         }
         let RssShow { name, steered_packets: all, away_packets: away, across_packets: across, .. } = port;
-        let share = |part: u64| part as f64 / (*all).max(1) as f64 * 100.0;
+        let share_of = |part: u64, all: u64| part as f64 / all.max(1) as f64 * 100.0;
+        let share = |part: u64| share_of(part, *all);
         counted += &format!(
             "{name}: {all} packets for ports that one worker serves; {away} ({:.2} %) had another worker, {across} \
              ({:.2} %) one on another node\n",
             share(*away),
             share(*across)
+        );
+        let RssShow { slow_path_packets: all, far_packets: far, .. } = port;
+        counted += &format!(
+            "{name}: {all} packets to workers; {far} ({:.2} %) came in on another node than their worker's\n",
+            share_of(*far, *all)
         );
     }
     format!("{}\n{counted}", grid.finish())

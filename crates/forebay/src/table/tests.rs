@@ -284,6 +284,8 @@ fn rss_is_a_line_for_each_channel_and_what_went_wrong_comes_last() {
         steered_packets: 1000,
         away_packets: 20,
         across_packets: 5,
+        slow_path_packets: 1200,
+        far_packets: 600,
         ..RssShow::default()
     };
     insta::assert_snapshot!(rss(&[port, RssShow { name: "waits".to_owned(), ..RssShow::default() }]));

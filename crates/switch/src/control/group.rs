@@ -218,13 +218,22 @@ impl Port {
         if !self.spec.is_group() {
             return Ways::default();
         }
-        let node = |at: &Attachment| {
-            let member = self.tuning.roster.iter().find(|member| member.position == at.position);
-            member.and_then(|member| member.node)
-        };
+        let node = |at: &Attachment| self.node_of(at);
         let carrying = self.attachments().filter(|at| carries(&at.netdev));
         let netdevs: Vec<_> = carrying.map(|at| (at.ifindex, node(at))).collect();
         Ways::new(&netdevs, &self.tuning.worker_nodes)
+    }
+
+    fn node_of(&self, attachment: &Attachment) -> Option<u32> {
+        self.tuning.roster.iter().find(|member| member.position == attachment.position)?.node
+    }
+
+    /// A bit for each worker that is on the node of a member, or of which nobody knows whether it is.
+    pub(super) fn near_workers(&self, attachment: &Attachment) -> u64 {
+        let Some(node) = self.node_of(attachment) else { return u64::MAX };
+        let workers = self.tuning.worker_nodes.iter().enumerate();
+        let far = workers.filter(|(_, worker)| worker.is_some_and(|worker| worker != node));
+        far.fold(u64::MAX, |near, (worker, _)| near & !(1 << (worker % 64)))
     }
 
     /// Names of its netdevs.

@@ -13,7 +13,6 @@ use forebay_kernel::Bank;
 use forebay_policy::Lane;
 
 use super::attach::{self, Attaching, Fitting};
-use super::kernel_error::refused;
 use super::port::{Binding, Ring};
 use super::rings::{Service, Wanted, no_socket};
 use super::{Change, Control, hints, share};
@@ -165,10 +164,7 @@ impl Change<'_> {
         let port = &self.ports[&id];
         let attaching = other_programs.then(|| Attaching::new(self, port, netdev));
         let link = self.without_lock(|| attaching.map(|attaching| attaching.xdp()).transpose())?;
-        let config = self.config_of(id);
-        for attachment in self.ports[&id].attachments() {
-            self.datapath.set_port(attachment.ifindex, config).map_err(|error| refused(&error))?;
-        }
+        self.configure(id)?;
         let port = self.port_mut(id);
         let old = match (link, &mut port.attachment) {
             (Some(link), Some(attachment)) => std::mem::replace(&mut attachment.links.xdp, link),

@@ -427,6 +427,7 @@ fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
         over_threshold_packets: a.over_threshold_packets.wrapping_add(b.over_threshold_packets),
         ring_full_packets: a.ring_full_packets.wrapping_add(b.ring_full_packets),
         too_big_packets: a.too_big_packets.wrapping_add(b.too_big_packets),
+        far_packets: a.far_packets.wrapping_add(b.far_packets),
     }
 }
 

@@ -290,7 +290,19 @@ impl Control {
             port_id: id.0,
             queue,
             bank: bank.unwrap_or_else(|| self.pool.calm_bank()),
+            near_queues: u64::MAX,
         }
+    }
+
+    /// Tells the kernel programs how a port is to be treated, for each of its netdevs.
+    pub(super) fn configure(&self, id: PortId) -> Result<(), ApiError> {
+        let config = self.config_of(id);
+        let port = &self.ports[&id];
+        for attachment in port.attachments() {
+            let config = PortConfig { near_queues: port.near_workers(attachment), ..config };
+            self.datapath.set_port(attachment.ifindex, config).map_err(|error| refused(&error))?;
+        }
+        Ok(())
     }
 
     /// Takes these ports out of sight; those that were there, and what is to be detached.

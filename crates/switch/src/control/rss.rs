@@ -2,6 +2,7 @@
 
 use forebay_control::rss::{MAX_CHANNELS, RSS_SLOTS, RssChannel, RssSet, RssShow};
 use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_kernel::KernelCounters;
 
 use super::kernel_error::refused;
 use super::port::Port;
@@ -23,7 +24,7 @@ impl Change<'_> {
             return Err(error);
         }
         self.publish();
-        Ok(rss_of(&self.ports[&id]))
+        Ok(self.rss_of(&self.ports[&id]))
     }
 }
 
@@ -32,7 +33,7 @@ impl Control {
     pub(crate) fn rss_show(&self, name: Option<&str>) -> Result<Vec<RssShow>, ApiError> {
         let only = name.map(|name| self.group(name)).transpose()?;
         let is_meant = |port: &&Port| only.map_or(port.spec.is_group(), |id| port.id == id);
-        Ok(self.ports.values().filter(is_meant).map(rss_of).collect())
+        Ok(self.ports.values().filter(is_meant).map(|port| self.rss_of(port)).collect())
     }
 
     /// Tells the kernel programs.
@@ -47,11 +48,11 @@ impl Control {
             *queue = workers[channel] as u32;
         }
         self.datapath.set_rss(id.0, &queues).map_err(|error| refused(&error))?;
-        let config = self.config_of(id);
-        for attachment in port.attachments() {
-            self.datapath.set_port(attachment.ifindex, config).map_err(|error| refused(&error))?;
-        }
-        Ok(())
+        self.configure(id)
+    }
+
+    fn rss_of(&self, port: &Port) -> RssShow {
+        rss_of(port, self.datapath.counters(port.id.0))
     }
 
     fn group(&self, name: &str) -> Result<PortId, ApiError> {
@@ -68,7 +69,7 @@ impl Control {
     }
 }
 
-fn rss_of(port: &Port) -> RssShow {
+fn rss_of(port: &Port, kernel: KernelCounters) -> RssShow {
     let workers = &port.tuning.workers;
     let table = if workers.is_empty() { Vec::new() } else { port.rss.table(workers.len()) };
     let channel = |(channel, worker): (usize, &usize)| RssChannel {
@@ -77,6 +78,7 @@ fn rss_of(port: &Port) -> RssShow {
         slots: table.iter().filter(|slot| **slot == channel).count() as u32,
     };
     let [steered_packets, away_packets, across_packets] = port.cells.steered();
+    let kernel = kernel.since(&port.baseline);
     RssShow {
         name: port.spec.port_name().to_owned(),
         steering: port.rss.steering,
@@ -85,5 +87,7 @@ fn rss_of(port: &Port) -> RssShow {
         steered_packets,
         away_packets,
         across_packets,
+        slow_path_packets: kernel.slow_path_packets,
+        far_packets: kernel.far_packets,
     }
 }

@@ -161,7 +161,8 @@ impl Product {
             let ifindex = self.netdevs[usize::from(id)];
             let leaves_checksums = port.leaves_checksums;
             let bank = Bank::Collector(0);
-            let config = PortConfig { port_id: id, queue: 0, bank, leaves_checksums, steering: None };
+            let config =
+                PortConfig { port_id: id, queue: 0, bank, leaves_checksums, steering: None, near_queues: 0 };
             self.datapath.set_port(ifindex, config).expect("room for a port");
             self.datapath.set_output(id, Some(ifindex)).expect("an output");
             let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
