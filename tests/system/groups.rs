@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use forebay_control::channels::ChannelShow;
 use forebay_control::port::{PortShow, PortState};
-use forebay_control::rss::RssShow;
 use forebay_testbed::dut::{self, Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::ping::Ping;
@@ -28,7 +27,6 @@ const TIMES: usize = 10;
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("a_group_of_two_members_is_one_port", |subject| one_port(subject, 2));
     suite.on_forebay("a_group_of_four_members_is_one_port", |subject| one_port(subject, 4));
-    suite.on_forebay("packets_of_a_group_go_to_the_worker_where_they_leave", steered);
     suite.once("a_strict_group_goes_with_a_member_and_comes_back_with_it", strict);
     suite.once("a_group_of_any_members_goes_on_with_those_that_are_left", any);
     suite.once("a_member_without_a_carrier_gets_no_packets", without_carrier);
@@ -310,46 +308,6 @@ fn waits() -> Outcome {
     })?;
     let shown = client.port(GROUP)?;
     assert_eq!((shown.state, shown.netdev.as_str()), (PortState::Up, "other,m1"), "{}", shown.state_reason);
-    Ok(())
-}
-
-/// All packets come to worker 0 first. Hosts are worker 0's and worker 1's in turn; those with XDP are nobody's.
-fn steered(subject: Subject) -> Outcome {
-    const PINGS: u32 = 5;
-    ensure_program()?;
-    let two_workers = ForebayOptions::with_config("[switch]\nworkers = 2\n");
-    let scene = Scene::with(subject.kind(), 2, "strict", |_| Ok(two_workers))?;
-    let client = scene.switches[0].client();
-    client.ok(&["eswitch", "set", "offload", "off"])?;
-    let ping = |count| {
-        scene.near.iter().take(2).try_for_each(|host| {
-            let report = Ping::new(host.v4()).count(count).from(&scene.far[0])?;
-            assert!(report.is_complete() && report.duplicates == 0, "{}: {report:?}", host.name());
-            Ok::<_, LabError>(())
-        })
-    };
-    let counted = || -> Result<(u64, u64)> {
-        let shown: Vec<RssShow> = client.json(&["rss", "show", GROUP])?;
-        Ok((shown[0].steered_packets, shown[0].away_packets))
-    };
-    client.ok(&["rss", "set", GROUP, "--steering", "hash", "--equal", "1"])?;
-    let shown: Vec<RssShow> = client.json(&["rss", "show"])?;
-    assert_eq!(shown[0].channels.iter().map(|channel| channel.slots).collect::<Vec<_>>(), [128, 0, 0, 0]);
-    ping(PINGS)?;
-    let by_hash = counted()?;
-    if subject.kind() == PortKind::VethXdp {
-        assert_eq!(by_hash, (0, 0));
-        return Ok(());
-    }
-    assert!(by_hash.1 >= PINGS.into() && by_hash.0 >= by_hash.1 + u64::from(PINGS), "{by_hash:?}");
-    client.ok(&["rss", "set", GROUP, "--steering", "output"])?;
-    ping(1)?;
-    let before = counted()?;
-    ping(PINGS)?;
-    let after = counted()?;
-    assert!(after.0 >= before.0 + 2 * u64::from(PINGS), "{before:?} {after:?}");
-    assert_eq!(after.1, before.1, "the worker of each output has its packets");
-    assert!(scene.is_balanced()?);
     Ok(())
 }
 

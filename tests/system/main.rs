@@ -9,7 +9,6 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod bed;
-mod channel_rules;
 mod connectivity;
 mod faults;
 mod fdb;
@@ -32,6 +31,7 @@ mod oversized;
 mod pool;
 mod scale;
 mod services;
+mod steering;
 mod transmit;
 mod unit;
 mod vlan;
@@ -52,7 +52,7 @@ fn main() {
     services::register(&mut suite);
     hints::register(&mut suite);
     flows::register(&mut suite);
-    channel_rules::register(&mut suite);
+    steering::register(&mut suite);
     groups::register(&mut suite);
     machines::register(&mut suite);
     nodes::register(&mut suite);

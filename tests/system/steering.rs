@@ -1,4 +1,4 @@
-//! Rules that have a channel's worker take packets of a group.
+//! Which worker takes packets of a group: the one where they leave, by a table of hashes, or by a rule.
 
 use forebay_control::flow::FlowList;
 use forebay_control::port::PortState;
@@ -6,11 +6,12 @@ use forebay_control::rss::RssShow;
 use forebay_control::rule::RuleState;
 use forebay_control::stats::WorkersShow;
 use forebay_testbed::dut::{Client, ForebayOptions};
+use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::programs::udp;
 use forebay_testbed::{Host, LabError, PortKind, Result};
 
 use crate::groups::{GROUP, Scene, plug_in};
-use crate::harness::{Outcome, Suite, ensure_program};
+use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
 const DATAGRAMS: u32 = 200;
 /// Of other packets that come at the same time there are fewer.
@@ -19,8 +20,49 @@ const UNDER_THE_RULE: u16 = 5007;
 const NOT_UNDER_IT: u16 = 5008;
 
 pub fn register(suite: &mut Suite) {
+    suite.on_forebay("packets_of_a_group_go_to_the_worker_where_they_leave", steered);
     suite.once("packets_under_a_rule_go_to_the_worker_of_its_channel_and_others_do_not", led);
     suite.once("a_rule_that_names_no_channel_of_its_port_is_refused", refused);
+}
+
+/// All packets come to worker 0 first. Hosts are worker 0's and worker 1's in turn; those with XDP are nobody's.
+fn steered(subject: Subject) -> Outcome {
+    const PINGS: u32 = 5;
+    ensure_program()?;
+    let two_workers = ForebayOptions::with_config("[switch]\nworkers = 2\n");
+    let scene = Scene::with(subject.kind(), 2, "strict", |_| Ok(two_workers))?;
+    let client = scene.switches[0].client();
+    client.ok(&["eswitch", "set", "offload", "off"])?;
+    let ping = |count| {
+        scene.near.iter().take(2).try_for_each(|host| {
+            let report = Ping::new(host.v4()).count(count).from(&scene.far[0])?;
+            assert!(report.is_complete() && report.duplicates == 0, "{}: {report:?}", host.name());
+            Ok::<_, LabError>(())
+        })
+    };
+    let counted = || -> Result<(u64, u64)> {
+        let shown: Vec<RssShow> = client.json(&["rss", "show", GROUP])?;
+        Ok((shown[0].steered_packets, shown[0].away_packets))
+    };
+    client.ok(&["rss", "set", GROUP, "--steering", "hash", "--equal", "1"])?;
+    let shown: Vec<RssShow> = client.json(&["rss", "show"])?;
+    assert_eq!(shown[0].channels.iter().map(|channel| channel.slots).collect::<Vec<_>>(), [128, 0, 0, 0]);
+    ping(PINGS)?;
+    let by_hash = counted()?;
+    if subject.kind() == PortKind::VethXdp {
+        assert_eq!(by_hash, (0, 0));
+        return Ok(());
+    }
+    assert!(by_hash.1 >= PINGS.into() && by_hash.0 >= by_hash.1 + u64::from(PINGS), "{by_hash:?}");
+    client.ok(&["rss", "set", GROUP, "--steering", "output"])?;
+    ping(1)?;
+    let before = counted()?;
+    ping(PINGS)?;
+    let after = counted()?;
+    assert!(after.0 >= before.0 + 2 * u64::from(PINGS), "{before:?} {after:?}");
+    assert_eq!(after.1, before.1, "the worker of each output has its packets");
+    assert!(scene.is_balanced()?);
+    Ok(())
 }
 
 /// How many packets each of two workers has had of datagrams to this port of the host.
