@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use forebay_control::channels::ChannelShow;
 use forebay_control::port::PortState;
 use forebay_control::rss::RssShow;
-use forebay_testbed::dut::{Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::dut::{Forebay, ForebayOptions};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::{Host, Lab, PortKind, Result};
 

@@ -7,7 +7,6 @@
 
 use crate::error::{ApiError, ErrorCode};
 use crate::group::{MAX_MEMBERS, PciAddress};
-use crate::port::check_netdev_name;
 
 /// What a group may be called instead of its members: those are to be found.
 const AUTO: &str = "auto";
@@ -28,17 +27,6 @@ impl<'a> Auto<'a> {
         match only.strip_prefix(AUTO)? {
             "" => Some(Self::Any),
             rest => rest.strip_prefix(':').map(Self::Of),
-        }
-    }
-
-    /// Whether the name can be a netdev's.
-    ///
-    /// # Errors
-    /// Names the value and the limit.
-    pub fn check(self) -> Result<(), ApiError> {
-        match self {
-            Self::Any => Ok(()),
-            Self::Of(name) => check_netdev_name(name).map_err(|error| error.with_field("group")),
         }
     }
 }
@@ -281,7 +269,6 @@ mod tests {
         for words in [&["auto", "eth0"][..], &["auto0"], &["eth0"], &[]] {
             assert_eq!(Auto::of(&group(words)), None, "{words:?}");
         }
-        assert!(Auto::Of("").check().is_err() && Auto::Of("a/b").check().is_err());
     }
 
     #[test]

@@ -263,9 +263,10 @@ fn check_group(spec: &PortSpec) -> Result<(), ApiError> {
         return Err(error.with_remedy("give the port a name"));
     }
     let auto = Auto::of(group);
-    if let Some(auto) = auto {
-        auto.check()?;
-    } else if !(2..=MAX_MEMBERS).contains(&group.len()) {
+    if let Some(Auto::Of(name)) = auto {
+        check_netdev_name(name).map_err(|error| error.with_field("group"))?;
+    }
+    if auto.is_none() && !(2..=MAX_MEMBERS).contains(&group.len()) {
         let error = ApiError::invalid("group", group.join(","), format!("2 to {MAX_MEMBERS} members"));
         return Err(error.with_remedy("add a port with one netdev without a group"));
     }

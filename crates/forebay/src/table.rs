@@ -21,7 +21,7 @@ use forebay_control::stats::{StatsCheck, StatsShow};
 pub(crate) use channels::{channel_plan, channels, channels_dot};
 pub(crate) use flows::flows;
 pub(crate) use hints::{hints, latency};
-pub(crate) use observe::{estimate, napis, occupancy, page_pools, queues};
+pub(crate) use observe::{estimate, netdev_napis, netdev_queues, occupancy, page_pools};
 pub(crate) use rss::rss;
 pub(crate) use workers::workers_show;
 

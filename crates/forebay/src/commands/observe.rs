@@ -42,13 +42,13 @@ pub(super) fn page_pools(client: &Client, json: Json) -> Outcome {
 
 pub(super) fn queues(client: &Client, args: &NetdevArgs) -> Outcome {
     let queues: Vec<NetdevQueue> = client.get(&of_port("/v1/queues", args))?;
-    print_as(args.json.json, &queues, |queues| table::queues(queues));
+    print_as(args.json.json, &queues, |queues| table::netdev_queues(queues));
     Ok(())
 }
 
 pub(super) fn napis(client: &Client, args: &NetdevArgs) -> Outcome {
     let napis: Vec<NetdevNapi> = client.get(&of_port("/v1/napis", args))?;
-    print_as(args.json.json, &napis, |napis| table::napis(napis));
+    print_as(args.json.json, &napis, |napis| table::netdev_napis(napis));
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn page_pools(rings: &[PagePool]) -> String {
     grid.finish()
 }
 
-pub(crate) fn queues(queues: &[NetdevQueue]) -> String {
+pub(crate) fn netdev_queues(queues: &[NetdevQueue]) -> String {
     let mut grid = Grid::new(&[">ifindex", "type", ">id", ">napi-id"]);
     for queue in queues {
         let kind = queue.kind.name().to_owned();
@@ -39,7 +39,7 @@ pub(crate) fn queues(queues: &[NetdevQueue]) -> String {
     grid.finish()
 }
 
-pub(crate) fn napis(napis: &[NetdevNapi]) -> String {
+pub(crate) fn netdev_napis(napis: &[NetdevNapi]) -> String {
     let names =
         [">ifindex", ">id", ">irq", ">pid", ">defer-hard-irqs", ">gro-flush-timeout", ">irq-suspend-timeout"];
     let mut grid = Grid::new(&names);

@@ -200,8 +200,8 @@ fn rings_are_one_line_each() {
 #[test]
 fn queues_and_napi_instances_are_a_line_each() {
     let switch = switch();
-    insta::assert_snapshot!(queues(&switch.queue_list(None).expect("they are there")));
-    insta::assert_snapshot!(napis(&switch.napi_list(None).expect("they are there")));
+    insta::assert_snapshot!(netdev_queues(&switch.queue_list(None).expect("they are there")));
+    insta::assert_snapshot!(netdev_napis(&switch.napi_list(None).expect("they are there")));
 }
 
 #[test]

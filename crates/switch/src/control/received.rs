@@ -9,7 +9,6 @@ use forebay_kernel::queues;
 use forebay_policy::Odometer;
 
 use super::Change;
-use super::port::Port;
 
 /// By member, as the group names them, and queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,11 +31,10 @@ impl Received {
 impl Change<'_> {
     /// Looks at what the members of all groups have received.
     pub(super) fn count_received(&mut self) {
-        let groups = self.ports.values().filter(|port| port.spec.is_group());
-        let of_members = |port: &Port| -> Vec<(PortId, usize, IfIndex)> {
-            port.attachments().map(|at| (port.id, at.position, at.ifindex)).collect()
-        };
-        let members: Vec<_> = groups.flat_map(of_members).collect();
+        let mut members: Vec<(PortId, usize, IfIndex)> = Vec::new();
+        for port in self.ports.values().filter(|port| port.spec.is_group()) {
+            members.extend(port.attachments().map(|at| (port.id, at.position, at.ifindex)));
+        }
         if members.is_empty() {
             return;
         }
