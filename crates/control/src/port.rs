@@ -9,8 +9,8 @@ use crate::counters::PortCounters;
 use crate::error::ApiError;
 use crate::group::{MAX_MEMBERS, MemberShow, Membership, PciAddress};
 use crate::id::{IfIndex, PortId};
-use crate::vhost_user::{VhostUser, VhostUserShow};
 use crate::physical::Auto;
+use crate::vhost_user::{VhostUser, VhostUserShow};
 use crate::vlan::VlanMode;
 use crate::words::words;
 
