@@ -59,7 +59,11 @@ impl Owner for Queues {
 
     fn queue_stopped(&mut self, index: usize) -> Option<Virtqueue> {
         tell(&self.log, format_args!("queue {index} stopped"));
-        if index == 0 { self.receive.take() } else { self.transmit.take() }
+        match index {
+            0 => self.receive.take(),
+            1 => self.transmit.take(),
+            _ => None,
+        }
     }
 
     fn event(&mut self, event: Event) {

@@ -12,6 +12,7 @@ mod descriptor;
 mod packed;
 mod split;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use descriptor::Descriptor;
@@ -118,8 +119,8 @@ pub struct Driver {
     options: DriverOptions,
     layout: Layout,
     ring: Ring,
-    /// Ids that no buffer has.
-    free: Vec<u16>,
+    /// Ids that no buffer has; the one that was free for the longest time comes first.
+    free: VecDeque<u16>,
     /// Descriptors of each buffer that the device has, by id.
     held: Vec<Option<Vec<Descriptor>>>,
 }
@@ -165,7 +166,7 @@ impl Driver {
             true => Ring::Packed(PackedDriver::new(areas, options.size, options.base, events)),
             false => Ring::Split(SplitDriver::new(areas, options.size, options.base as u16, events)),
         };
-        let (free, held) = ((0..options.size).rev().collect(), vec![None; usize::from(options.size)]);
+        let (free, held) = ((0..options.size).collect(), vec![None; usize::from(options.size)]);
         Ok(Self { memory, options, layout, ring, free, held })
     }
 
@@ -227,7 +228,7 @@ impl Driver {
         if !has_room {
             return None;
         }
-        let id = self.free.pop()?;
+        let id = self.free.pop_front()?;
         let descriptors = self.write_parts(id, parts);
         let table = indirect.then(|| self.table_of(id));
         match &mut self.ring {
@@ -293,7 +294,7 @@ impl Driver {
         if let Ring::Split(ring) = &mut self.ring {
             ring.release(id);
         }
-        self.free.push(id);
+        self.free.push_back(id);
         let mut written = vec![0; len as usize];
         let mut done = 0;
         for descriptor in descriptors.iter().filter(|descriptor| descriptor.writable) {
