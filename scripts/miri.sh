@@ -13,5 +13,5 @@ cargo +nightly miri --version >/dev/null 2>&1 ||
 # Isolation would forbid proptest the environment; many seeds try many interleavings of the two ends of a ring.
 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..8 ${MIRIFLAGS:-}" \
     cargo +nightly miri test -p forebay-xsk ring
-# Reads beyond a guest's atomic flags are what the rings are about; fewer seeds, since each takes a minute.
-MIRIFLAGS="-Zmiri-disable-isolation ${MIRIFLAGS:-}" cargo +nightly miri test -p forebay-vhost virtqueue
+# Virtqueues between a guest's driver and the device, in ordinary memory; one interleaving, which takes minutes.
+MIRIFLAGS="-Zmiri-disable-isolation ${MIRIFLAGS:-}" cargo +nightly miri test -p forebay-vhost --lib virtqueue

@@ -73,6 +73,34 @@ pub enum RingError {
     MemoryFault,
 }
 
+/// A header of a packet that contradicts itself or what was agreed on. The packet is to be dropped, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// A checksum that does not lie in its packet.
+    #[error("a checksum that ends at byte {end} of a packet of {len}")]
+    ChecksumOutside {
+        /// One behind the checksum's last byte.
+        end: u32,
+        /// Bytes of the packet.
+        len: u32,
+    },
+    /// An unfinished checksum that was not agreed on, or none where a packet is to be cut.
+    #[error("an unfinished checksum is {}", if *.is_there { "not agreed on" } else { "missing in a packet to be cut" })]
+    Checksum {
+        /// Whether there is one.
+        is_there: bool,
+    },
+    /// A kind of long packet that was not agreed on, or that does not exist.
+    #[error("a packet to be cut by way {kind:#x}, which was not agreed on")]
+    Segmentation {
+        /// The header's `gso_type`.
+        kind: u8,
+    },
+    /// Segments without payload.
+    #[error("a packet to be cut into segments of 0 bytes")]
+    NoSegmentSize,
+}
+
 /// A message or request of a front end that cannot be followed. Its connection is to be closed.
 #[derive(Debug, thiserror::Error)]
 pub enum VhostError {

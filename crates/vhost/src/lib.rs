@@ -67,7 +67,7 @@ mod virtqueue;
 pub use backend::{Backend, DeviceOptions, MAX_PAIRS, Owner, Progress};
 pub use config::{CONFIG_BYTES, NetConfig};
 pub use control_queue::{Coalescing, Event, RxMode};
-pub use error::{RingError, VhostError};
+pub use error::{HeaderError, RingError, VhostError};
 pub use features::Features;
 pub use header::{DATA_VALID, NEEDS_CSUM, NetHeader, gso};
 pub use memory::{GuestMemory, MAX_REGIONS, RegionPlace};
