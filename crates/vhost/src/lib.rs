@@ -12,15 +12,17 @@
 //!
 //! # A worker's turn
 //! ```no_run
-//! # use forebay_vhost::{NetHeader, Put, RingError, Virtqueue};
-//! # fn turn(transmit: &mut Virtqueue, receive: &mut Virtqueue, frame: &mut [u8]) -> Result<(), RingError> {
+//! # use forebay_vhost::{Features, NetHeader, Put, RingError, Virtqueue};
+//! # fn turn(
+//! #     transmit: &mut Virtqueue, receive: &mut Virtqueue, frame: &mut [u8], agreed: Features,
+//! # ) -> Result<(), RingError> {
 //! if transmit.is_broken() {
 //!     return Err(RingError::MemoryFault);
 //! }
 //! transmit.suppress_kicks();
 //! while let Some(offer) = transmit.offered()? {
-//!     if offer.len as usize > frame.len() {
-//!         transmit.discard(); // over its threshold: no copy is made
+//!     if offer.len as usize > frame.len() || offer.header.check(offer.len, agreed).is_err() {
+//!         transmit.discard(); // over its threshold, or a lie: no copy is made
 //!         continue;
 //!     }
 //!     let len = transmit.take([&mut *frame]) as usize;
@@ -43,6 +45,18 @@
 //! A [`Backend`] drives one connected stream. Its owner polls [`Backend::descriptors`], calls [`Backend::handle`] when
 //! one is readable, and implements [`Owner`]: queues are handed over when they start and asked back when they stop.
 //! The back end has no thread and never waits for the front end; [`VhostError`] means that this port is to be closed.
+//!
+//! # Who breaks
+//! | what | says | do |
+//! |---|---|---|
+//! | a packet's header lies | [`HeaderError`] of [`NetHeader::check`] | drop the packet |
+//! | a ring or the guest's memory is malformed | [`RingError`], [`Virtqueue::is_broken`] | drop the queue; `None` of [`Owner::queue_stopped`] |
+//! | a message is malformed | [`VhostError`] of [`Backend::handle`] | drop the [`Backend`], which closes the socket |
+//! | the front end has gone | [`Progress::Closed`] | wait for the next one |
+//!
+//! # What is not here
+//! In-flight tracking (buffers are used in order, and a ring goes on behind the last used one), kicks and calls by
+//! messages, postcopy, an IOMMU, hashes and RSS, guests of the other byte order without VERSION_1.
 //!
 //! Unsafe code lives in `memory`: `mapping`, `area` and `fault`; each block says why it is sound.
 #![deny(unsafe_code)]
