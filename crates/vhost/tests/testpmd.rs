@@ -30,14 +30,15 @@ fn circle(options: &str, wanted: &str) {
         let path = bridge.socket(number);
         format!("net_virtio_user{number},path={},queues=1{options}", path.display())
     };
-    let prefix = format!("fb-{}-{}", std::process::id(), options.len());
     let output = bridge.folder().join("testpmd");
     let file = std::fs::File::create(&output).expect("our own folder");
     #[rustfmt::skip]
     let mut testpmd = Command::new("timeout")
         .args(["-k", "2", "60", "dpdk-testpmd", "--lcores", "0@0-1,1@0-1", "--no-huge", "-m", "256", "--no-pci"])
-        .args(["--no-telemetry", "--file-prefix", &prefix, "--vdev", &device(0), "--vdev", &device(1)])
+        .args(["--no-telemetry", "--vdev", &device(0), "--vdev", &device(1)])
         .args(["--", "-i", "--total-num-mbufs=8192", "--no-lsc-interrupt", "--forward-mode=io"])
+        // DPDK leaves a folder behind, which goes with ours.
+        .env("RUNTIME_DIRECTORY", bridge.folder())
         .stdin(Stdio::piped())
         .stdout(file.try_clone().expect("a descriptor"))
         .stderr(file)
