@@ -136,6 +136,7 @@ impl Guest {
         self.frontend.set_vring_call(1, &self.call).expect("set_vring_call");
         self.frontend.set_vring_kick(1, &self.kick).expect("set_vring_kick");
         self.frontend.set_vring_enable(1, true).expect("set_vring_enable");
+        assert_eq!(self.call.read().expect("a queue that starts calls its guest"), 1);
     }
 
     fn send(&mut self, packet: &[u8], packets: &Receiver<Vec<u8>>) {
@@ -185,6 +186,7 @@ fn a_front_end_of_rust_vmm_sets_everything_up_and_its_packets_arrive() {
         guest.frontend.add_mem_region(&guest.region()).expect("add_mem_region");
         guest.frontend.set_vring_base(1, base as u16).expect("set_vring_base");
         guest.frontend.set_vring_kick(1, &guest.kick).expect("set_vring_kick");
+        assert_eq!(guest.call.read().expect("a queue that starts calls its guest"), 1);
         guest.send(b"two", &packets);
         guest.frontend.reset_device().expect("reset_device");
         drop(guest);

@@ -110,6 +110,8 @@ impl Queues {
             let is_due = !queue.runs && !queue.is_broken && (queue.is_enabled || !needs_enabling);
             let Some(place) = queue.place(index, features).filter(|_| is_due) else { continue };
             let started = Virtqueue::new(Arc::clone(memory), features, place, queue.bells())?;
+            // Whoever had the ring last may have died between showing used buffers and calling for them.
+            let _ = started.call();
             queue.runs = true;
             match control == Some(index) {
                 true => self.control = Some(started),

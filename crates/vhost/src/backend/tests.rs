@@ -35,6 +35,7 @@ fn running(features: Features) -> (Front, Backend, Held, Driver) {
     let driver = driver_of(&front, features);
     front.start_queue(&driver, 1);
     assert_eq!(backend.handle(&mut held).expect("a proper front end"), Progress::Waiting);
+    assert_eq!(front.take_calls(1), 1, "the last back end may have died before its call");
     (front, backend, held, driver)
 }
 
