@@ -79,6 +79,11 @@ impl Ring {
         either!(self, ring => ring.allow_kicks())
     }
 
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        either!(self, ring => ring.has_waiting())
+    }
+
     /// Number of buffers that wait; of a packed ring, entries, and not more than [`LOOK_AHEAD`].
     pub(crate) fn waiting(&self) -> u16 {
         either!(self, ring => ring.waiting())

@@ -123,7 +123,14 @@ impl Virtqueue {
         self.ring.base()
     }
 
-    /// Number of buffers that wait. Of a packed ring it is the number of entries, at most 128.
+    /// Whether a buffer waits. Packet path.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.ring.has_waiting()
+    }
+
+    /// Number of buffers that wait. Of a packed ring it is the number of entries, at most 128, which are looked at one by
+    /// one: ask seldom, and prefer [`Virtqueue::has_waiting`].
     #[inline]
     pub fn waiting(&self) -> u16 {
         self.ring.waiting()

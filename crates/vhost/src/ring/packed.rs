@@ -216,6 +216,11 @@ impl PackedRing {
         self.is_available(self.next)
     }
 
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        self.is_available(self.next)
+    }
+
     pub(super) fn waiting(&self) -> u16 {
         let limit = self.size.min(LOOK_AHEAD);
         (0..limit).take_while(|ahead| self.is_available(self.next.after(*ahead, self.size))).count() as u16

@@ -181,6 +181,11 @@ impl SplitRing {
         self.available.load_u16(INDEX, Ordering::Acquire) != self.next
     }
 
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        self.available.load_u16(INDEX, Ordering::Relaxed) != self.next
+    }
+
     pub(super) fn waiting(&self) -> u16 {
         self.available.load_u16(INDEX, Ordering::Relaxed).wrapping_sub(self.next).min(self.size)
     }
