@@ -177,7 +177,7 @@ impl GuestSource {
         if self.is_broken {
             return false;
         }
-        if self.queue.waiting() > 0 {
+        if self.queue.has_waiting() {
             return true;
         }
         self.is_armed = true;
