@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_control::port::{PortShow, PortState};
-use forebay_testbed::dut::{Client, ForebayOptions};
+use forebay_testbed::bpffs::BpfFs;
+use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
 use forebay_testbed::machine::{Machine, MachineOptions};
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::ping::Ping;
@@ -40,6 +41,7 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_once("two_virtual_machines_of_two_workers_talk_with_each_other", two_workers);
     suite.heavy_once("a_virtual_machine_that_is_killed_under_traffic_comes_back", killed);
     suite.heavy_once("a_virtual_machine_goes_on_when_the_pool_changes_its_size", resized);
+    suite.heavy_once("a_port_of_a_virtual_machine_is_there_again_after_its_daemon_was_killed", taken_over);
     suite.once("a_front_end_that_breaks_the_rules_breaks_its_own_port_alone", rubbish);
     suite.once("a_port_of_a_virtual_machine_takes_its_socket_away", socket_goes);
     suite.once("what_can_not_be_a_virtual_machine_is_refused_by_name", refused);
@@ -180,6 +182,31 @@ fn resized() -> Outcome {
         scene.ping()?;
     }
     assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+/// Linux in user mode does not connect twice, so another machine does.
+fn taken_over() -> Outcome {
+    ensure_program()?;
+    let mut lab = Lab::new("machines")?;
+    let pins = BpfFs::mount(&lab)?;
+    let host = lab.host("h1", PortKind::VethTcx)?;
+    let socket = lab.path(&format!("{PORT}.sock"));
+    let mut daemon = Forebay::start(&lab, ForebayOptions::default().handing_over(&pins))?;
+    daemon.client().ok(&["port", "add", "h1"])?;
+    daemon.client().ok(&["port", "add", PORT, "--vhost-user", &socket.display().to_string()])?;
+    for _ in 0..2 {
+        let options =
+            MachineOptions { name: PORT, socket: &socket, v4: V4, pairs: 1, script: "iperf3 -s -1" };
+        let mut machine = Machine::boot(&lab, &options)?;
+        machine.wait_for_output("Server listening")?;
+        let report = Ping::new(V4).count(PINGS).from(&host)?;
+        assert!(report.is_complete(), "{report:?}");
+        daemon.kill()?;
+        machine.kill();
+        daemon = Forebay::start(&lab, ForebayOptions::default().handing_over(&pins))?;
+        daemon.client().wait_port_state(PORT, PortState::Waiting)?;
+    }
     Ok(())
 }
 

@@ -63,16 +63,20 @@ fn mac_of(name: &str) -> [u8; 6] {
 }
 
 impl Change<'_> {
-    /// Makes a port's socket, which the thread listens at when the port is there.
     pub(super) fn plan_guest(&mut self, spec: PortSpec) -> Result<Plan, ApiError> {
         self.refuse_name(&spec)?;
+        let id = self.free_id()?;
+        self.open_guest(id, spec)
+    }
+
+    /// Makes a port's socket, which the thread listens at when the port is there.
+    pub(super) fn open_guest(&mut self, id: PortId, spec: PortSpec) -> Result<Plan, ApiError> {
         let asked = spec.vhost_user.clone().expect("the caller has looked");
         let pairs = asked.queues;
         let features = offered(&asked)?;
         let config =
             NetConfig { mac: mac_of(spec.port_name()), is_up: true, is_to_announce: false, pairs, mtu: MTU };
         let (socket, listener) = self.without_lock(|| GuestSocket::listen(&asked.path))?;
-        let id = self.free_id()?;
         self.guest_serial += 1;
         let key = GuestKey { id, serial: self.guest_serial };
         self.connect_workers();

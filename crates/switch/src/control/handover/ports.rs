@@ -12,7 +12,7 @@ use forebay_kernel::netlink::Link;
 
 use crate::control::Change;
 use crate::control::attach;
-use crate::control::plan::no_such_netdev;
+use crate::control::plan::{Plan, no_such_netdev};
 
 impl Change<'_> {
     /// Makes ports again that an earlier process had; those whose netdev is not there wait for it.
@@ -27,6 +27,10 @@ impl Change<'_> {
         let mut plans = Vec::new();
         for FittedPort { id, was, port, .. } in ports {
             let (id, spec) = (*id, port.spec.clone());
+            if spec.is_guest() {
+                plans.extend(self.adopt_guest(id, spec));
+                continue;
+            }
             let netdev = netdevs.get(was).copied().ok_or_else(|| no_such_netdev(&spec.netdev));
             // Our own program may sit on the netdev still.
             let mode = self.pool.mode();
@@ -44,6 +48,15 @@ impl Change<'_> {
         for PortAddRefused { netdev, error } in refused {
             tracing::warn!(netdev, %error, "the netdev's port is not taken over");
         }
+    }
+}
+
+impl Change<'_> {
+    /// A guest's socket, where it may connect again.
+    fn adopt_guest(&mut self, id: PortId, spec: PortSpec) -> Option<Plan> {
+        let port = spec.port_name().to_owned();
+        let opened = self.open_guest(id, spec);
+        opened.inspect_err(|error| tracing::warn!(port, %error, "the guest's port is not taken over")).ok()
     }
 }
 
