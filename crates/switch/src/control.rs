@@ -185,7 +185,7 @@ impl Control {
 
     /// Shows workers the ports as they are now. Flows that relied on what has changed are void when this returns.
     fn publish(&self) {
-        self.publication.publish(self.ports.values().map(Port::entry));
+        self.publication.publish(self.ports.values().map(Port::entry), || self.flow_book().last_flow_id());
         self.ports.shown();
         // New ports are probed for loops.
         self.shared.attention.call();

@@ -206,7 +206,7 @@ impl MemorySwitch {
 
     fn publish(&mut self) {
         let ports = self.ports.iter().map(|(id, port)| port.entry(*id));
-        self.publication.publish(ports);
+        self.publication.publish(ports, || self.book.last_flow_id());
     }
 
     /// What was counted for a port.

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use forebay_control::PortId;
 use forebay_kernel::Generations;
 
 use crate::rules::RuleSet;
@@ -46,21 +47,35 @@ impl Publication {
     }
 
     /// Shows workers these ports, and all that was set before. Flows that relied on what has changed are void when this
-    /// returns.
-    pub(crate) fn publish(&self, ports: impl IntoIterator<Item = PortEntry>) {
+    /// returns. `last_flow_id` says which flow id was given last.
+    pub(crate) fn publish(
+        &self,
+        ports: impl IntoIterator<Item = PortEntry>,
+        last_flow_id: impl FnOnce() -> u32,
+    ) {
         let generations: &Generations = &self.shared.generations;
         let mut topology = Topology::new(ports);
         let mut changed = topology.succeed(&self.shared.topology.load(), generations);
+        let others: Vec<PortId> = changed.iter().map(|(id, _)| *id).collect();
         if self.is_adopting {
             topology.keep(generations);
             changed.clear();
         }
         topology.set_rules(Arc::clone(&self.rules), self.switch_generation);
         topology.set_flows(self.carries_flows, self.last_flow_id_before);
-        self.shared.topology.store(Arc::new(topology));
+        let topology = Arc::new(topology);
+        self.shared.topology.store(Arc::clone(&topology));
         tracing::trace!("workers have a new snapshot");
         changed.into_iter().for_each(|(id, generation)| generations.set_port(id.0, generation));
         generations.set_switch(self.switch_generation);
+        if !others.is_empty() {
+            // Of flows that were decided before, none is followed any more; so no later id stands for their packets.
+            let last = last_flow_id();
+            others
+                .iter()
+                .filter_map(|id| topology.port(*id))
+                .for_each(|port| port.knows_flow_ids_after(last));
+        }
         self.is_changed.set(false);
     }
 

@@ -1,6 +1,7 @@
 //! The ports as the packet path sees them: a snapshot that the control thread replaces as a whole.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_control::rss::RssSteering;
 use forebay_control::vlan::VlanMode;
@@ -14,6 +15,15 @@ use crate::vlan::PortVlans;
 
 /// 2^64 divided by the golden ratio: it tells close numbers apart.
 const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// No flow id is known: ids are 32 bits.
+const NO_FLOW_ID: u64 = u64::MAX;
+
+/// Flow ids count up, and begin anew.
+#[inline]
+fn is_after(flow_id: u32, last: u32) -> bool {
+    flow_id.wrapping_sub(last).cast_signed() > 0
+}
 
 /// Netdevs that packets of a port with several members leave by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +97,9 @@ pub(crate) struct PortEntry {
     pub(crate) peer: Option<u64>,
     /// Its XDP program tells what a flow says user space is to be told ([`forebay_kernel::FlowAction::Tell`]).
     pub(crate) is_told: bool,
+    /// Flow ids of its packets up to this one were given before it changed, and stand for packets that may differ now:
+    /// other rules may be asked of them in another VLAN. [`NO_FLOW_ID`]: none is known.
+    pub(crate) last_flow_id_before: Arc<AtomicU64>,
     /// Somebody captures it: each packet must come to user space.
     pub(crate) is_captured: bool,
     /// That of what is above; [`Topology::succeed`] sets it.
@@ -117,8 +130,27 @@ impl PortEntry {
             channels: Arc::default(),
             peer: None,
             is_told: false,
+            last_flow_id_before: Self::no_flow_ids(),
             is_captured: false,
             generation: 0,
+        }
+    }
+
+    /// What [`PortEntry::last_flow_id_before`] is of a port that has just changed.
+    pub(crate) fn no_flow_ids() -> Arc<AtomicU64> {
+        Arc::new(AtomicU64::new(NO_FLOW_ID))
+    }
+
+    /// Flow ids that are given from now on, after this one, stand for packets of the port as it is.
+    pub(crate) fn knows_flow_ids_after(&self, last: u32) {
+        self.last_flow_id_before.store(last.into(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn knows_flow_id(&self, flow_id: u32) -> bool {
+        match self.last_flow_id_before.load(Ordering::Relaxed) {
+            NO_FLOW_ID => false,
+            last => is_after(flow_id, last as u32),
         }
     }
 
@@ -207,6 +239,11 @@ impl Topology {
                 (None, None) => true,
                 _ => false,
             };
+            if let (true, Some(old), Some(Some(new))) =
+                (is_same, before.port(id), self.ports.get_mut(usize::from(id.0)))
+            {
+                new.last_flow_id_before = Arc::clone(&old.last_flow_id_before);
+            }
             let generation = last + u64::from(!is_same);
             if !is_same {
                 changed.push((id, generation));
@@ -237,10 +274,10 @@ impl Topology {
         self.last_flow_id_before = last_flow_id_before;
     }
 
-    /// Whether packets with this flow id fall under the same rule.
+    /// Whether packets of this port with this flow id fall under the same rule.
     #[inline]
-    pub(crate) fn knows_flow_id(&self, flow_id: u32) -> bool {
-        flow_id != 0 && flow_id.wrapping_sub(self.last_flow_id_before).cast_signed() > 0
+    pub(crate) fn knows_flow_id(&self, port: &PortEntry, flow_id: u32) -> bool {
+        flow_id != 0 && is_after(flow_id, self.last_flow_id_before) && port.knows_flow_id(flow_id)
     }
 
     /// Tells snapshots apart.
@@ -326,6 +363,7 @@ pub(crate) mod tests {
             output: Some(Output::Netdev(IfIndex(100 + u32::from(id)))),
             takes_joints: true,
             takes_frames: true,
+            last_flow_id_before: Arc::default(),
             ..PortEntry::new(PortId(id), mode, Arc::new(PortCells::new(1)))
         }
     }

@@ -161,6 +161,7 @@ impl Port {
             takes_frames: self.takes_frames.is_some(),
             peer: self.peer,
             is_told: self.is_told(),
+            last_flow_id_before: PortEntry::no_flow_ids(),
             is_captured: self.is_captured(),
             generation: 0,
         }

@@ -189,7 +189,13 @@ impl Worker {
         let made = Made { verdict, ruling, has_copies, carried };
         self.proposals.make(scene.topology, scene.port, *headers, made, guard, scene.now);
         if !has_copies {
-            self.repeats.put(flow_id, (verdict, ruling.place), guard, scene.topology, scene.now);
+            self.repeats.put(
+                flow_id,
+                (verdict, ruling.place),
+                guard,
+                (scene.topology, scene.port),
+                scene.now,
+            );
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! The rule it keeps: a decision is repeated only while all holds that it relied upon. An id is given to one flow only,
 //! ever, and the program gives it to packets that have all of the flow's key; it was given under the rules that are in force
-//! ([`Topology::knows_flow_id`]: two packets that other rules did not tell apart may fall under different ones now); the
+//! ([`Topology::knows_flow_id`]: two packets that other rules did not tell apart may fall under different ones now, also
+//! because their port has other VLANs); the
 //! snapshot of ports and rules and both stations' generations are what they were. And each [`PAUSE`] a packet goes the
 //! long way, which keeps the forwarding table fresh and tells the flow's keeper that it is in use. Who has a slot keeps it
 //! that long, so that what was found for a burst is there until the burst is done.
@@ -24,7 +25,7 @@ use super::record::Record;
 use super::stretch::Found;
 use super::verdict::Verdict;
 use crate::rules::{Doing, Place};
-use crate::topology::Topology;
+use crate::topology::{PortEntry, Topology};
 
 /// Flow ids count up, so that as many flows as this do not share a slot.
 const SLOTS: usize = 1 << 14;
@@ -79,12 +80,12 @@ impl Repeats {
     pub(super) fn find(
         &self,
         flow_id: u32,
-        topology: &Topology,
+        (topology, port): (&Topology, &PortEntry),
         generations: &Generations,
         now: Nanos,
     ) -> Option<Found> {
         let slot = &self.slots[index_of(flow_id)];
-        let is_known = slot.flow_id == flow_id && topology.knows_flow_id(flow_id);
+        let is_known = slot.flow_id == flow_id && topology.knows_flow_id(port, flow_id);
         let holds = is_known && slot.serial == topology.serial() && now.0 < slot.until.0;
         (holds && slot.guard.holds(generations)).then_some(Found(index_of(flow_id) as u32))
     }
@@ -101,7 +102,7 @@ impl Repeats {
         flow_id: u32,
         (verdict, place): (Verdict, Place),
         guard: Guard,
-        topology: &Topology,
+        (topology, port): (&Topology, &PortEntry),
         now: Nanos,
     ) {
         let is_lasting = match verdict {
@@ -112,7 +113,7 @@ impl Repeats {
         let (serial, until) = (topology.serial(), Nanos(now.0 + PAUSE.0));
         let slot = &mut self.slots[index_of(flow_id)];
         let is_taken = slot.flow_id != flow_id && slot.serial == serial && now.0 < slot.until.0;
-        if is_lasting && !is_taken && topology.knows_flow_id(flow_id) {
+        if is_lasting && !is_taken && topology.knows_flow_id(port, flow_id) {
             *slot = Slot { flow_id, place, verdict, guard, serial, until, packets: 0, bytes: 0 };
         }
     }
@@ -148,11 +149,11 @@ impl Worker {
         records.iter_mut().for_each(|record| record.repeats = None);
         for stretch in stretches.iter_mut() {
             let port = stretch.port.and_then(|id| topology.port(id));
-            if !port.is_some_and(|port| port.is_told) || stretch.packets.is_empty() {
+            let Some(port) = port.filter(|port| port.is_told && !stretch.packets.is_empty()) else {
                 continue;
-            }
+            };
             let records = &mut records[stretch.packets.clone()];
-            let find = |flow_id| repeats.find(flow_id, topology, &shared.generations, now);
+            let find = |flow_id| repeats.find(flow_id, (topology, port), &shared.generations, now);
             // Packets of one flow come one after the other, mostly.
             let first = records[0].facts.flow_id;
             if records.iter().all(|record| record.facts.flow_id == first) {
@@ -198,26 +199,27 @@ mod tests {
     use forebay_control::PortId;
 
     use super::*;
+    use crate::topology::tests::entry;
 
     const FORWARD: (Verdict, Place) = (Verdict::Forward(PortId(1)), Place::NONE);
 
     fn is_found(repeats: &Repeats, flow_id: u32, topology: &Topology, at: u64) -> bool {
         let generations = Generations::detached(4).expect("memory");
-        repeats.find(flow_id, topology, &generations, Nanos(at)).is_some()
+        repeats.find(flow_id, (topology, &entry(0, "all")), &generations, Nanos(at)).is_some()
     }
 
     #[test]
     fn a_decision_is_repeated_for_its_flow_id_and_for_its_time() {
         let (mut repeats, topology) = (Repeats::new(), Topology::default());
         assert!(!is_found(&repeats, NOBODYS, &topology, 0));
-        repeats.put(5, FORWARD, Guard::default(), &topology, Nanos(7));
+        repeats.put(5, FORWARD, Guard::default(), (&topology, &entry(0, "all")), Nanos(7));
         assert!(is_found(&repeats, 5, &topology, 6 + PAUSE.0));
         assert!(!is_found(&repeats, 5, &topology, 7 + PAUSE.0));
         assert!(!is_found(&repeats, 5 + SLOTS as u32, &topology, 8), "it shares the slot");
         let other = 5 + SLOTS as u32;
-        repeats.put(other, FORWARD, Guard::default(), &topology, Nanos(6 + PAUSE.0));
+        repeats.put(other, FORWARD, Guard::default(), (&topology, &entry(0, "all")), Nanos(6 + PAUSE.0));
         assert!(is_found(&repeats, 5, &topology, 8), "it has the slot");
-        repeats.put(other, FORWARD, Guard::default(), &topology, Nanos(7 + PAUSE.0));
+        repeats.put(other, FORWARD, Guard::default(), (&topology, &entry(0, "all")), Nanos(7 + PAUSE.0));
         let later = 8 + PAUSE.0;
         assert!(is_found(&repeats, other, &topology, later) && !is_found(&repeats, 5, &topology, later));
     }
@@ -226,7 +228,7 @@ mod tests {
     fn what_depends_on_the_moment_is_not_repeated() {
         let (mut repeats, topology) = (Repeats::new(), Topology::default());
         for verdict in [Verdict::Flood, Verdict::Drop(forebay_control::DropReason::FloodLimited)] {
-            repeats.put(5, (verdict, Place::NONE), Guard::default(), &topology, Nanos(7));
+            repeats.put(5, (verdict, Place::NONE), Guard::default(), (&topology, &entry(0, "all")), Nanos(7));
             assert!(!is_found(&repeats, 5, &topology, 8), "{verdict:?}");
         }
     }
@@ -236,11 +238,11 @@ mod tests {
         let (mut repeats, mut topology) = (Repeats::new(), Topology::default());
         topology.set_flows(true, 5);
         for (flow_id, is_known) in [(4, false), (5, false), (6, true)] {
-            repeats.put(flow_id, FORWARD, Guard::default(), &topology, Nanos(7));
+            repeats.put(flow_id, FORWARD, Guard::default(), (&topology, &entry(0, "all")), Nanos(7));
             assert_eq!(is_found(&repeats, flow_id, &topology, 8), is_known, "{flow_id}");
         }
         topology.set_flows(true, u32::MAX);
-        repeats.put(1, FORWARD, Guard::default(), &topology, Nanos(7));
+        repeats.put(1, FORWARD, Guard::default(), (&topology, &entry(0, "all")), Nanos(7));
         assert!(is_found(&repeats, 1, &topology, 8), "they begin anew");
     }
 }

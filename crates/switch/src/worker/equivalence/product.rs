@@ -170,7 +170,7 @@ impl Product {
             self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, moves, tap: None }));
         }
         let entry = |(id, port): (u16, &Port)| world::entry(id, port, self.netdevs[usize::from(id)]);
-        self.publication.publish((0..).zip(ports).map(entry));
+        self.publication.publish((0..).zip(ports).map(entry), || self.book.last_flow_id());
     }
 
     /// The rules change, and whether the kernel follows flows, and then the ports are shown.
