@@ -406,6 +406,20 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn flow_ids_that_a_port_had_before_it_changed_are_not_known() {
+        let generations = Generations::detached(2).expect("memory");
+        let before = Topology::new([entry(0, "all"), entry(1, "all")]);
+        let changed = PortEntry { last_flow_id_before: PortEntry::no_flow_ids(), ..entry(0, "access:20") };
+        let same = PortEntry { last_flow_id_before: PortEntry::no_flow_ids(), ..entry(1, "all") };
+        let mut topology = Topology::new([changed, same]);
+        topology.succeed(&before, &generations);
+        let knows = |id, flow_id| topology.port(PortId(id)).map(|port| topology.knows_flow_id(port, flow_id));
+        assert_eq!((knows(0, 5), knows(1, 5)), (Some(false), Some(true)));
+        topology.port(PortId(0)).expect("it is there").knows_flow_ids_after(5);
+        assert_eq!((knows(0, 5), knows(0, 6)), (Some(false), Some(true)));
+    }
+
+    #[test]
     fn packets_leave_by_members_on_the_node_of_their_worker_where_there_are_some() {
         let netdevs = [(IfIndex(1), Some(0)), (IfIndex(2), Some(1)), (IfIndex(3), Some(1))];
         let group =
