@@ -134,10 +134,10 @@ impl Change<'_> {
             self.take_source(key.id, slot)
         } else {
             let mut queues = self.take_outputs(key);
-            let at = queues.iter().position(|queue| queue.index() == index)?;
-            let stopped = queues.remove(at);
+            let at = queues.iter().position(|queue| queue.index() == index);
+            let stopped = at.map(|at| queues.remove(at));
             self.fill_guest(key, queues);
-            Some(stopped)
+            stopped
         };
         self.judge_guest(key);
         stopped
