@@ -188,8 +188,16 @@ impl Scene {
         let mark = self.next_mark;
         self.next_mark += 1;
         let frames = (shape.frames)(&self.ends, port, mark);
-        let ((), counted) =
-            self.bed.watch(|_| frames.iter().try_for_each(|frame| self.sender.send(frame)))?;
+        let client = self.bed.client();
+        let received = || client.port("h1").map(|port| port.counters.rx_packets);
+        let ((), counted) = self.bed.watch(|_| {
+            let wanted = received()? + frames.len() as u64;
+            frames.iter().try_for_each(|frame| self.sender.send(frame))?;
+            // On their way through a tap they are in no counter.
+            wait::until("the frames to be received", ARRIVAL_LIMIT, || {
+                received().is_ok_and(|got| got >= wanted)
+            })
+        })?;
         Ok((mark, counted))
     }
 
