@@ -52,7 +52,7 @@ pub struct ChannelShow {
     pub netdev: Option<String>,
     /// The netdev's number.
     pub ifindex: Option<crate::IfIndex>,
-    /// The PCI function that has the queue: the member's. Where one netdev has several functions, that of the interrupt.
+    /// The PCI function of the member. Where one netdev has several functions, the function that has the queue's interrupt.
     pub pci: Option<PciAddress>,
     /// The function's NUMA node.
     pub node: Option<u32>,

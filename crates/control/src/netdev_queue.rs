@@ -37,7 +37,7 @@ pub struct NetdevQueue {
     pub id: u32,
     /// The netdev.
     pub ifindex: IfIndex,
-    /// What it is for.
+    /// Direction of its packets: receive or transmit.
     #[serde(rename = "type")]
     pub kind: QueueType,
     /// The NAPI instance that polls it.

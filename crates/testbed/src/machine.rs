@@ -17,7 +17,7 @@ const EMULATOR: &str = "linux.uml";
 /// A machine has booted within this time, on a machine that is busy with others.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// It ends by itself after this time, whatever its script does and whoever started it.
+/// The machine ends by itself after this time, also when its script hangs or its starter was killed.
 const LIFE_SECONDS: u32 = 120;
 const READY: &str = "machine: ready";
 const ENDED: &str = "machine: ended";

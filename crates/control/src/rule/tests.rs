@@ -83,7 +83,7 @@ fn a_channel_is_that_of_the_port_that_the_rule_asks_for() {
         ..RuleAdd::new(7, RuleAction::Channel(3))
     };
     assert_eq!(rule(Some("uplink")).validate(), Ok(()));
-    let error = rule(None).validate().expect_err("of which port?");
+    let error = rule(None).validate().expect_err("a channel needs an input port");
     assert_eq!((error.field.as_deref(), error.value.as_deref()), (Some("action"), Some("channel:3")));
     assert!(error.to_string().contains("--in-port"), "{error}");
 }

@@ -228,7 +228,7 @@ impl Port {
         self.tuning.roster.iter().find(|member| member.position == attachment.position)?.node
     }
 
-    /// A bit for each worker that is on the node of a member, or of which nobody knows whether it is.
+    /// A bit for each worker on a member's node. A worker whose node is not known has its bit, too.
     pub(super) fn near_workers(&self, attachment: &Attachment) -> u64 {
         let Some(node) = self.node_of(attachment) else { return u64::MAX };
         let workers = self.tuning.worker_nodes.iter().enumerate();

@@ -84,7 +84,7 @@ impl Thread {
         }
     }
 
-    /// Waits until somebody has something; the guests that have.
+    /// Waits until a guest or the control side has something. Returns the guests that have.
     fn wait(&self) -> Vec<GuestKey> {
         let mut owners = Vec::new();
         let mut fds = vec![PollFd::new(&self.waiting.bell, PollFlags::IN)];

@@ -60,7 +60,7 @@ impl GuestSocket {
 
 impl Drop for GuestSocket {
     fn drop(&mut self) {
-        // Whatever somebody else has put there stays.
+        // A file that another program has put there stays.
         if identity(&self.path).is_ok_and(|file| file == self.file) {
             let _ = std::fs::remove_file(&self.path);
         }

@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// Whether there are more packets. If not, whoever has some says so.
+    /// Whether more packets wait. If none does, the sender wakes the worker with its next packet.
     #[inline]
     pub(super) fn has_more(&mut self) -> bool {
         match self {
