@@ -165,6 +165,9 @@ impl Control {
         let used = ports().map(Port::used).sum::<u64>() + shared_used;
         let seen = ports().map(Port::seen).sum::<u64>() + shared_seen;
         let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
+        let found = pool.frames_free + pool.frames_posted + seen;
+        let queues = self.supply_gauges().count() as u64;
+        let kept = kept_by_kernel(pool.frames_total.saturating_sub(found), sum.sockets.rx_ring_full, queues);
         StatsCheck::new(vec![
             Balance::new(
                 "slow path packets = collected + refused + over_threshold + ring_full + too_big + lost in the collector",
@@ -196,9 +199,9 @@ impl Control {
                 cells.tx_packets + cells.drops.output(),
             ),
             Balance::new(
-                "frames = free + posted + in RX rings",
+                "frames = free + posted + in RX rings + kept by the kernel",
                 pool.frames_total,
-                pool.frames_free + pool.frames_posted + seen,
+                found + kept,
             ),
             Balance::new("frames that the ports' accounts hold = in RX rings", used, seen),
             Balance::new(
@@ -286,6 +289,31 @@ impl Control {
             uptime_seconds: u64::from(self.shared.now_s()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
+        }
+    }
+}
+
+/// Frames that the kernel has although they are in no ring: of a packet that found its RX ring full, until the next one to
+/// the same queue, which gets it (`xp_free`, net/xdp/xsk_buff_pool.c, Linux 6.18). So it is one a queue at most, and more
+/// that are `missing` are lost.
+fn kept_by_kernel(missing: u64, rx_ring_full: u64, queues: u64) -> u64 {
+    missing.min(rx_ring_full.min(queues))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_keeps_a_frame_a_queue_and_only_after_an_rx_ring_was_full() {
+        for (missing, rx_ring_full, queues, kept) in
+            [(1, 0, 2, 0), (1, 7, 2, 1), (3, 7, 2, 2), (2, 1, 2, 1), (0, 7, 2, 0)]
+        {
+            assert_eq!(
+                kept_by_kernel(missing, rx_ring_full, queues),
+                kept,
+                "{missing} {rx_ring_full} {queues}"
+            );
         }
     }
 }

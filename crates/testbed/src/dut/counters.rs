@@ -35,14 +35,17 @@ impl Reading {
     /// # Errors
     /// When that does not come about within five seconds: counters do not balance.
     pub fn settled(client: &Client) -> Result<Reading> {
-        let (api, mut last) = (client.api(), None);
-        wait::until_some("the counters to balance and stand still", SETTLE_LIMIT, || {
-            let stats: StatsShow = api.get("/v1/stats").ok()?;
+        let (api, mut last, mut why) = (client.api(), None::<Reading>, String::new());
+        let settled = wait::until_some("the counters to balance and stand still", SETTLE_LIMIT, || {
+            let stats: StatsShow = api.get("/v1/stats").inspect_err(|error| why = error.to_string()).ok()?;
             let reading = Reading::of(&stats);
-            let stands_still = last.as_ref() == Some(&reading);
-            last = Some(reading.clone());
-            (stands_still && stats.check.balanced).then_some(reading)
-        })
+            let moved = last.replace(reading.clone()).map(|last| reading.since(&last));
+            let unequal = stats.check.balances.iter().filter(|balance| balance.difference != 0);
+            let unequal: Vec<_> = unequal.map(|balance| (&balance.name, balance.difference)).collect();
+            why = format!("unequal: {unequal:?}; moved since the last look: {moved:?}");
+            (moved == Some(Moved::default()) && unequal.is_empty()).then_some(reading)
+        });
+        settled.inspect_err(|_| eprintln!("{why}"))
     }
 
     /// What moved since `earlier`; a counter that is new counts from 0.
