@@ -1,5 +1,7 @@
 //! Which worker takes packets of a group: the one where they leave, by a table of hashes, or by a rule.
 
+use std::time::Duration;
+
 use forebay_control::flow::FlowList;
 use forebay_control::port::PortState;
 use forebay_control::rss::RssShow;
@@ -8,7 +10,7 @@ use forebay_control::stats::WorkersShow;
 use forebay_testbed::dut::{Client, ForebayOptions};
 use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::programs::udp;
-use forebay_testbed::{Host, LabError, PortKind, Result};
+use forebay_testbed::{Host, LabError, PortKind, Result, wait};
 
 use crate::groups::{GROUP, Scene, plug_in};
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
@@ -18,6 +20,8 @@ const DATAGRAMS: u32 = 200;
 const FEW: u64 = DATAGRAMS as u64 / 2;
 const UNDER_THE_RULE: u16 = 5007;
 const NOT_UNDER_IT: u16 = 5008;
+/// A rule wakes up a moment after its port, once the channels are laid out.
+const RULE_LIMIT: Duration = Duration::from_secs(5);
 
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("packets_of_a_group_go_to_the_worker_where_they_leave", steered);
@@ -112,10 +116,11 @@ fn led() -> Outcome {
     // It sleeps while nobody knows the channels, and wakes up with them.
     scene.unplug(0)?;
     scene.wait_for(PortState::Waiting)?;
-    assert_eq!(rule()?.state, RuleState::Asleep);
+    let is = |state| wait::until("the rule", RULE_LIMIT, || rule().is_ok_and(|rule| rule.state == state));
+    is(RuleState::Asleep)?;
     plug_in(&scene.labs, 0)?;
     scene.wait_for(PortState::Up)?;
-    assert_eq!(rule()?.state, RuleState::Active);
+    is(RuleState::Active)?;
     client.ok(&["flow", "del", &rule()?.id.to_string()])?;
     scene.ping_all()?;
     all_at(0, UNDER_THE_RULE, "without the rule")?;

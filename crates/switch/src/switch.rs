@@ -474,7 +474,8 @@ impl SwitchControl for Switch {
     fn channel_list(&self, port: Option<&str>) -> Result<Vec<ChannelShow>, ApiError> {
         let looks = self.control().channels_to_look_at(port)?;
         // The kernel is asked without the lock.
-        Ok(looks.into_iter().flat_map(Look::channels).collect())
+        let looked = looks.into_iter().map(Look::look).collect();
+        Ok(self.control().channels(looked))
     }
 
     fn queue_list(&self, port: Option<&str>) -> Result<Vec<NetdevQueue>, ApiError> {

@@ -9,7 +9,7 @@ use forebay_kernel::queues;
 use forebay_policy::Home;
 
 use super::port::{Attachment, Port};
-use super::received::Received;
+use super::received::{self, Received};
 use super::tuning::{Member, Netdev, Seen, channels_of, tune, tune_nothing};
 use super::{Change, Control};
 
@@ -23,11 +23,13 @@ impl Change<'_> {
     pub(super) fn tune(&mut self, id: PortId) {
         let port = self.port_mut(id);
         let netdevs: Vec<Netdev> = port.attachments().map(netdev_of).collect();
-        let before = std::mem::take(&mut port.tuning);
+        // All else stays for those who look meanwhile: rules would go to sleep if there were no channels.
+        let (roster, set) = (port.tuning.roster.clone(), std::mem::take(&mut port.tuning.set));
+        let look = port.received.begin();
         let (shared, settings) = (Arc::clone(&self.shared), Arc::clone(&self.settings));
-        let tuning = self.without_lock(|| {
-            let netdevs: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
-            tune(before, &netdevs, &shared.worker_nodes, &settings)
+        let (tuning, seen) = self.without_lock(|| {
+            let seen: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
+            (tune(roster, set, &seen, &shared.worker_nodes, &settings), seen)
         });
         for (channel, problem) in &tuning.problems {
             tracing::warn!(
@@ -37,7 +39,9 @@ impl Change<'_> {
                 "a channel stays as it is"
             );
         }
-        self.port_mut(id).tuning = tuning;
+        let port = self.port_mut(id);
+        port.tuning = tuning;
+        port.received.end(look, seen.iter().map(Seen::counted));
         if let Err(error) = self.lay_rss(id) {
             tracing::warn!(port = self.ports[&id].spec.port_name(), %error, "its packets all go to one worker");
         }
@@ -47,12 +51,23 @@ impl Change<'_> {
 
 /// What is to be looked at of a port, without the lock.
 pub(crate) struct Look {
-    port: String,
-    workers: Vec<u32>,
+    id: PortId,
+    received: received::Look,
     netdevs: Vec<Netdev>,
-    roster: Vec<Member>,
-    problems: Vec<(usize, String)>,
-    received: Received,
+}
+
+/// A port's netdevs, as they were looked at.
+pub(crate) struct Looked {
+    id: PortId,
+    received: received::Look,
+    seen: Vec<Seen>,
+}
+
+impl Look {
+    pub(crate) fn look(self) -> Looked {
+        let Self { id, received, netdevs } = self;
+        Looked { id, received, seen: netdevs.into_iter().map(Netdev::look).collect() }
+    }
 }
 
 impl Control {
@@ -64,41 +79,60 @@ impl Control {
             None => port.spec.is_group() || port.attachments().any(|at| at.netdev.has_parent_device()),
         };
         let look = |port: &Port| Look {
-            port: port.spec.port_name().to_owned(),
-            workers: port.rings.iter().map(|ring| ring.worker as u32).collect(),
+            id: port.id,
+            received: port.received.begin(),
             netdevs: port.attachments().map(netdev_of).collect(),
-            roster: port.tuning.roster.clone(),
-            problems: port.tuning.problems.clone(),
-            received: port.tuning.received.clone(),
         };
         Ok(self.ports.values().filter(is_meant).map(look).collect())
     }
+
+    /// The channels of ports that were looked at, and are there still.
+    pub(crate) fn channels(&mut self, looked: Vec<Looked>) -> Vec<ChannelShow> {
+        let mut shown = Vec::new();
+        for Looked { id, received, seen } in looked {
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            if port.spec.is_group() {
+                // What is shown is kept, so that the number never goes back.
+                port.received.end(received, seen.iter().map(Seen::counted));
+            }
+            shown.extend(ChannelsOf::new(port, &seen).show_all());
+        }
+        shown
+    }
 }
 
-impl Look {
-    /// The port's channels as they are now.
-    pub(crate) fn channels(mut self) -> Vec<ChannelShow> {
-        let seen: Vec<Seen> = std::mem::take(&mut self.netdevs).into_iter().map(Netdev::look).collect();
-        self.channels_of(&seen)
-    }
+/// A port's channels, as its netdevs are seen.
+struct ChannelsOf<'a> {
+    port: &'a str,
+    workers: Vec<u32>,
+    roster: Vec<Member>,
+    problems: &'a [(usize, String)],
+    received: &'a Received,
+    seen: &'a [Seen],
+}
 
-    /// The same of netdevs that were looked at.
-    fn channels_of(mut self, seen: &[Seen]) -> Vec<ChannelShow> {
-        if self.roster.is_empty() {
+impl<'a> ChannelsOf<'a> {
+    fn new(port: &'a Port, seen: &'a [Seen]) -> Self {
+        let roster = &port.tuning.roster;
+        Self {
+            port: port.spec.port_name(),
+            workers: port.rings.iter().map(|ring| ring.worker as u32).collect(),
             // A port with one netdev has as many channels as queues, and nobody has set any.
-            self.roster = tune_nothing(seen).roster;
-        } else {
-            for netdev in seen {
-                self.received.observe(netdev.member.position, netdev.link.ifindex, &netdev.received);
-            }
+            roster: if roster.is_empty() { tune_nothing(seen).roster } else { roster.clone() },
+            problems: &port.tuning.problems,
+            received: &port.received,
+            seen,
         }
-        let Some(channels) = channels_of(&self.roster) else { return Vec::new() };
-        (0..channels.count()).map(|channel| self.show(seen, channel, channels.home(channel))).collect()
     }
 
-    fn show(&self, seen: &[Seen], channel: usize, home: Home) -> ChannelShow {
+    fn show_all(&self) -> Vec<ChannelShow> {
+        let Some(channels) = channels_of(&self.roster) else { return Vec::new() };
+        (0..channels.count()).map(|channel| self.show(channel, channels.home(channel))).collect()
+    }
+
+    fn show(&self, channel: usize, home: Home) -> ChannelShow {
         let member = &self.roster[home.member];
-        let netdev = seen.iter().find(|netdev| netdev.member.position == member.position);
+        let netdev = self.seen.iter().find(|netdev| netdev.member.position == member.position);
         let queue = netdev.and_then(|netdev| netdev.queues.get(home.queue));
         let number = queue.map_or(home.queue as u32, |queue| queue.number);
         let senders = netdev.and_then(|netdev| queues::senders_of(&netdev.link, number));
@@ -107,7 +141,7 @@ impl Look {
         let counted = || netdev?.received.iter().find(|(of, _)| *of == number).map(|(_, packets)| *packets);
         let of_channel = self.problems.iter().filter(|(of, _)| *of == channel);
         ChannelShow {
-            port: self.port.clone(),
+            port: self.port.to_owned(),
             channel: channel as u32,
             member: rank.unwrap_or(home.member) as u32,
             netdev: netdev.map(|netdev| netdev.link.name.clone()),
@@ -139,15 +173,9 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn look() -> Look {
-        Look {
-            port: "nic".to_owned(),
-            workers: vec![0],
-            netdevs: Vec::new(),
-            roster: Vec::new(),
-            problems: Vec::new(),
-            received: Received::default(),
-        }
+    fn channels(roster: &[Member], received: &Received, seen: &Seen) -> Vec<ChannelShow> {
+        let (roster, seen) = (roster.to_vec(), std::slice::from_ref(seen));
+        ChannelsOf { port: "nic", workers: vec![0], roster, problems: &[], received, seen }.show_all()
     }
 
     /// A netdev whose queues belong to these functions in turn, each on a node of its own.
@@ -180,7 +208,8 @@ mod tests {
     #[test]
     fn a_queue_of_a_netdev_that_has_several_functions_is_shown_with_its_own() {
         // The netdev is the second function's, which does not lead.
-        let shown = look().channels_of(&[merged(&["0000:af:00.0", "0000:3b:00.0"], 4)]);
+        let seen = merged(&["0000:af:00.0", "0000:3b:00.0"], 4);
+        let shown = channels(std::slice::from_ref(&seen.member), &Received::default(), &seen);
         let found: Vec<_> = shown
             .iter()
             .map(|channel| (channel.member, channel.pci.map(|pci| pci.bus), channel.node, channel.queue))
@@ -195,9 +224,10 @@ mod tests {
     fn a_group_counts_what_its_members_received_since_they_are_members() {
         let seen = merged(&["0000:3b:00.0"], 2);
         let mut received = Received::default();
-        received.observe(0, IfIndex(7), &[(0, 60), (1, 101)]);
-        let look = Look { roster: vec![seen.member.clone()], received, ..look() };
-        let shown = look.channels_of(&[seen]);
+        for counted in [[(0, 60), (1, 101)], [(0, 100), (1, 101)]] {
+            received.end(received.begin(), [(0, IfIndex(7), &counted[..])]);
+        }
+        let shown = channels(std::slice::from_ref(&seen.member), &received, &seen);
         let packets: Vec<_> = shown.iter().map(|channel| channel.received_packets).collect();
         assert_eq!(packets, [Some(40), Some(0)]);
         assert_eq!(shown[1].member, 0);

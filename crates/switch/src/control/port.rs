@@ -20,6 +20,7 @@ use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
+use super::received::Received;
 use super::tuning::Tuning;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::output::Output;
@@ -93,6 +94,8 @@ pub(super) struct Port {
     pub(super) followers: Vec<Attachment>,
     /// Of a group, what was set for its channels.
     pub(super) tuning: Tuning,
+    /// Of a group, what its members' queues have received while they were there.
+    pub(super) received: Received,
     /// Of a group, how its packets are spread over workers.
     pub(super) rss: Rss,
     /// Of a group, why a member is missing.

@@ -19,6 +19,7 @@ use super::port::{Attachment, Binding, CollectorLoss, Port};
 use super::port_carrying::Carrying;
 use super::port_probing::Probing;
 use super::port_rss::Rss;
+use super::received::Received;
 use super::rings::{self, Opened, Wanted};
 use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
@@ -225,6 +226,7 @@ impl Control {
             followers: Vec::new(),
             missing: String::new(),
             tuning: Tuning::default(),
+            received: Received::default(),
             rss: Rss::default(),
             state: PortState::NetdevMissing,
             reason: format!("`{name}` is being looked for and attached to"),

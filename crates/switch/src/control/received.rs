@@ -9,39 +9,61 @@ use forebay_kernel::queues;
 use forebay_policy::Odometer;
 
 use super::Change;
+use super::port::Port;
 
-/// By member, as the group names them, and queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Received(BTreeMap<(usize, u32), Odometer>);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Received {
+    /// By member, as the group names them, and queue.
+    queues: BTreeMap<(usize, u32), Odometer>,
+    looks: u64,
+}
+
+/// A look that has begun: drivers are asked without the lock, and several may be at it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look(u64);
 
 impl Received {
-    /// Takes in what a member's driver has counted so far.
-    pub(super) fn observe(&mut self, position: usize, ifindex: IfIndex, counted: &[(u32, u64)]) {
-        for (queue, packets) in counted {
-            self.0.entry((position, *queue)).or_default().observe(ifindex.0, *packets);
+    pub(super) fn begin(&self) -> Look {
+        Look(self.looks)
+    }
+
+    /// Takes in what each member's driver has counted, unless another look ended since this one began: it may have seen
+    /// more, and a count that goes back is taken for one that begins anew.
+    pub(super) fn end<'a>(
+        &mut self,
+        look: Look,
+        members: impl IntoIterator<Item = (usize, IfIndex, &'a [(u32, u64)])>,
+    ) {
+        if look.0 != self.looks {
+            return;
+        }
+        self.looks += 1;
+        for (position, ifindex, counted) in members {
+            for (queue, packets) in counted {
+                self.queues.entry((position, *queue)).or_default().observe(ifindex.0, *packets);
+            }
         }
     }
 
     /// Packets that this queue has had. `None`: the driver has never counted any.
     pub(super) fn of(&self, position: usize, queue: u32) -> Option<u64> {
-        self.0.get(&(position, queue)).map(|odometer| odometer.total())
+        self.queues.get(&(position, queue)).map(|odometer| odometer.total())
     }
 }
 
 impl Change<'_> {
     /// Looks at what the members of all groups have received.
     pub(super) fn count_received(&mut self) {
-        let mut members: Vec<(PortId, usize, IfIndex)> = Vec::new();
-        for port in self.ports.values().filter(|port| port.spec.is_group()) {
-            members.extend(port.attachments().map(|at| (port.id, at.position, at.ifindex)));
-        }
-        if members.is_empty() {
-            return;
-        }
-        let counted: Vec<_> =
-            self.without_lock(|| members.iter().map(|(.., ifindex)| queues::received_by(*ifindex)).collect());
-        for ((id, position, ifindex), counted) in members.into_iter().zip(counted) {
-            self.port_mut(id).tuning.received.observe(position, ifindex, &counted);
+        let members = |port: &Port| port.attachments().map(|at| (at.position, at.ifindex)).collect();
+        let groups = self.ports.values().filter(|port| port.spec.is_group());
+        let groups: Vec<(PortId, Look, Vec<_>)> =
+            groups.map(|port| (port.id, port.received.begin(), members(port))).collect();
+        for (id, look, members) in groups {
+            let ask =
+                |(position, ifindex): (usize, IfIndex)| (position, ifindex, queues::received_by(ifindex));
+            let counted: Vec<_> = self.without_lock(|| members.into_iter().map(ask).collect());
+            let counted = counted.iter().map(|(position, ifindex, of)| (*position, *ifindex, of.as_slice()));
+            self.port_mut(id).received.end(look, counted);
         }
     }
 }
@@ -54,7 +76,8 @@ mod tests {
     fn a_members_count_goes_on_when_it_comes_back_as_another_netdev() {
         let mut received = Received::default();
         let mut observe = |position, ifindex, packets| {
-            received.observe(position, IfIndex(ifindex), &[(0, packets), (1, 2 * packets)]);
+            let counted = [(0, packets), (1, 2 * packets)];
+            received.end(received.begin(), [(position, IfIndex(ifindex), &counted[..])]);
             [0, 1].map(|queue| received.of(position, queue))
         };
         assert_eq!(observe(0, 7, 1000), [Some(0), Some(0)], "before it was a member");
@@ -63,5 +86,21 @@ mod tests {
         assert_eq!(observe(0, 9, 0), [Some(10), Some(20)]);
         assert_eq!(observe(0, 9, 3), [Some(13), Some(26)]);
         assert_eq!(received.of(2, 0), None);
+    }
+
+    #[test]
+    fn what_an_older_look_saw_is_not_taken_for_a_count_that_begins_anew() {
+        let mut received = Received::default();
+        let see = |received: &mut Received, look, packets| {
+            received.end(look, [(0, IfIndex(7), &[(0, packets)][..])]);
+            received.of(0, 0)
+        };
+        let first = received.begin();
+        assert_eq!(see(&mut received, first, 1000), Some(0));
+        let (older, newer) = (received.begin(), received.begin());
+        assert_eq!(see(&mut received, newer, 1020), Some(20));
+        assert_eq!(see(&mut received, older, 1010), Some(20));
+        let next = received.begin();
+        assert_eq!(see(&mut received, next, 1025), Some(25));
     }
 }

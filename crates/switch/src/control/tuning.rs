@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forebay_control::IfIndex;
 use forebay_control::channels::mask;
 use forebay_control::group::PciAddress;
 use forebay_kernel::machine::{self, Machine, Place};
@@ -13,7 +14,6 @@ use forebay_kernel::queues::{self, Queue};
 use forebay_policy::{Channels, workers_of_channels};
 
 use super::host_settings::{HostSetting, HostSettings};
-use super::received::Received;
 use crate::channels::lay_out;
 
 const SYS: &str = "/sys";
@@ -41,8 +41,6 @@ pub(super) struct Tuning {
     pub(super) worker_nodes: Vec<Option<u32>>,
     /// What could not be set: channel and why.
     pub(super) problems: Vec<(usize, String)>,
-    /// What the members' queues have received while they were there.
-    pub(super) received: Received,
 }
 
 /// A member's netdev, as the port holds it.
@@ -79,6 +77,11 @@ impl Netdev {
 }
 
 impl Seen {
+    /// What its driver has counted at the queues.
+    pub(super) fn counted(&self) -> (usize, IfIndex, &[(u32, u64)]) {
+        (self.member.position, self.link.ifindex, &self.received)
+    }
+
     /// Where the function is that has a queue, and its rank, if several functions have queues.
     pub(super) fn function_of(&self, queue: &Queue) -> Option<(usize, &Place)> {
         let several = self.places.iter().enumerate().filter(|_| self.places.len() > 1);
@@ -97,24 +100,21 @@ fn places_of(queues: &[Queue]) -> Vec<Place> {
     functions.into_iter().map(place).collect()
 }
 
-/// Sets what the channels of these netdevs should have, and puts back the rest of what `before` has set. Members that are
-/// missing keep their channels' numbers. `worker_nodes` are the workers'.
+/// Sets what the channels of these netdevs should have, and puts back the rest of what was set `earlier`. Members of the
+/// roster that are missing keep their channels' numbers. `worker_nodes` are the workers'.
 pub(super) fn tune(
-    before: Tuning,
+    mut roster: Vec<Member>,
+    mut earlier: Vec<HostSetting>,
     netdevs: &[Seen],
     worker_nodes: &[Option<u32>],
     settings: &Arc<HostSettings>,
 ) -> Tuning {
-    let Tuning { mut roster, set: mut earlier, mut received, .. } = before;
     for netdev in netdevs {
         roster.retain(|member| member.position != netdev.member.position);
         roster.push(netdev.member.clone());
     }
     roster.sort_by_key(|member| (member.function.is_none(), member.function, member.position));
-    netdevs
-        .iter()
-        .for_each(|netdev| received.observe(netdev.member.position, netdev.link.ifindex, &netdev.received));
-    let mut tuning = Tuning { roster, received, ..Tuning::default() };
+    let mut tuning = Tuning { roster, ..Tuning::default() };
     let Some(channels) = tuning.channels().filter(|_| !netdevs.is_empty()) else { return tuning };
     let nodes: Vec<Option<u32>> =
         (0..channels.count()).map(|channel| tuning.roster[channels.home(channel).member].node).collect();
