@@ -16,12 +16,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use descriptor::Descriptor;
+use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
 use packed::PackedDriver;
 use split::SplitDriver;
 
 use crate::error::VhostError;
 use crate::features::Features;
-use crate::header::{MAX_HEADER_BYTES, NetHeader};
 use crate::memory::{Area, GuestMemory, RegionPlace};
 use crate::ring::packed::FRESH;
 use crate::virtqueue::{Bells, RingPlace, Virtqueue};

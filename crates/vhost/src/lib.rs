@@ -21,7 +21,7 @@
 //! }
 //! transmit.suppress_kicks();
 //! while let Some(offer) = transmit.offered()? {
-//!     if offer.len as usize > frame.len() || offer.header.check(offer.len, agreed).is_err() {
+//!     if offer.len as usize > frame.len() || agreed.check(&offer.header, offer.len).is_err() {
 //!         transmit.discard(); // over its threshold, or a lie: no copy is made
 //!         continue;
 //!     }
@@ -49,7 +49,7 @@
 //! # Who breaks
 //! | what | says | do |
 //! |---|---|---|
-//! | a packet's header lies | [`HeaderError`] of [`NetHeader::check`] | drop the packet |
+//! | a packet's header lies | [`HeaderError`] of [`Features::check`] | drop the packet |
 //! | a ring or the guest's memory is malformed | [`RingError`], [`Virtqueue::is_broken`] | drop the queue; `None` of [`Owner::queue_stopped`] |
 //! | a message is malformed | [`VhostError`] of [`Backend::handle`] | drop the [`Backend`], which closes the socket |
 //! | the front end has gone | [`Progress::Closed`] | wait for the next one |
@@ -61,6 +61,7 @@
 //! Unsafe code lives in `memory`: `mapping`, `area` and `fault`; each block says why it is sound.
 #![deny(unsafe_code)]
 
+mod agreed;
 mod backend;
 mod config;
 mod connection;
@@ -72,7 +73,6 @@ mod features;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz_check;
-mod header;
 mod memory;
 mod message;
 mod ring;
@@ -83,7 +83,7 @@ pub use config::{CONFIG_BYTES, NetConfig};
 pub use control_queue::{Coalescing, Event, RxMode};
 pub use error::{HeaderError, RingError, VhostError};
 pub use features::Features;
-pub use header::{DATA_VALID, NEEDS_CSUM, NetHeader, gso};
+pub use forebay_wire::net_header::NetHeader;
 pub use memory::{GuestMemory, MAX_REGIONS, RegionPlace};
 pub use ring::{MAX_CHAIN, MAX_PACKET_BYTES, MAX_RING};
 pub use virtqueue::{Bells, Offer, Put, RingPlace, Virtqueue};

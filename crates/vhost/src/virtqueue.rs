@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use cursor::Cursor;
+use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
 
 use crate::error::{RingError, VhostError};
 use crate::features::Features;
-use crate::header::{MAX_HEADER_BYTES, NetHeader};
 use crate::memory::{GuestMemory, Piece};
 use crate::ring::{Direction, Fetched, MAX_RING, PackedRing, Pieces, Ring, SplitRing, packed, split};
 

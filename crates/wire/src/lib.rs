@@ -28,6 +28,7 @@ pub mod ipv6;
 pub mod l4;
 pub mod locate;
 pub mod mac;
+pub mod net_header;
 pub mod network;
 pub mod parse;
 pub mod run;

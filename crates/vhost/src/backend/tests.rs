@@ -3,12 +3,12 @@
 mod front;
 mod hostile;
 
+use forebay_wire::net_header::NetHeader;
 use front::{Front, Held, QUEUE_SIZE};
 
 use super::rings::NO_DESCRIPTOR;
 use super::*;
 use crate::driver::{Driver, DriverOptions};
-use crate::header::NetHeader;
 use crate::virtqueue::Put;
 
 /// Features of a modest guest.

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use forebay_wire::net_header::gso;
 use proptest::prelude::*;
 
 use super::*;
 use crate::driver::{Driver, DriverOptions, Part};
-use crate::header::gso;
 
 const BASIC: Features = Features(Features::VERSION_1.0 | Features::INDIRECT_DESC.0);
 
