@@ -9,7 +9,6 @@ use forebay_kernel::queues;
 use forebay_policy::Odometer;
 
 use super::Change;
-use super::port::Port;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
@@ -54,10 +53,13 @@ impl Received {
 impl Change<'_> {
     /// Looks at what the members of all groups have received.
     pub(super) fn count_received(&mut self) {
-        let members = |port: &Port| port.attachments().map(|at| (at.position, at.ifindex)).collect();
         let groups = self.ports.values().filter(|port| port.spec.is_group());
-        let groups: Vec<(PortId, Look, Vec<_>)> =
-            groups.map(|port| (port.id, port.received.begin(), members(port))).collect();
+        let groups: Vec<(PortId, Look, Vec<_>)> = groups
+            .map(|port| {
+                let members = port.attachments().map(|at| (at.position, at.ifindex)).collect();
+                (port.id, port.received.begin(), members)
+            })
+            .collect();
         for (id, look, members) in groups {
             let ask =
                 |(position, ifindex): (usize, IfIndex)| (position, ifindex, queues::received_by(ifindex));
