@@ -20,6 +20,7 @@
 
 pub mod chain;
 pub mod checksum;
+pub mod cut;
 pub mod ethernet;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_check;

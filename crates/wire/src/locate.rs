@@ -75,7 +75,7 @@ fn in_frame<P: Packet + ?Sized>(packet: &P) -> Result<Segment, NoSegment> {
 
 /// The first EtherType that is no VLAN tag's, and where its payload begins.
 #[inline]
-fn behind_tags<P: Packet + ?Sized>(packet: &P, outer: u16) -> Result<(u16, usize), NoSegment> {
+pub(crate) fn behind_tags<P: Packet + ?Sized>(packet: &P, outer: u16) -> Result<(u16, usize), NoSegment> {
     let (mut ethertype, mut offset) = (outer, ethernet::HEADER_LEN);
     for _ in 0..MAX_TAGS {
         if !matches!(ethertype, ethertype::VLAN | ethertype::SERVICE_VLAN) {
