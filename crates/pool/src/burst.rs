@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use crate::Frame;
 
-/// Frames that one packet may span: the kernel's limit for AF_XDP multi-buffer (`MAX_SKB_FRAGS` + 1).
-pub const MAX_SEGMENTS_PER_PACKET: usize = 18;
+/// Frames that one packet may span: 64 KB with their Ethernet header, in the smallest frames. Those from AF_XDP have at most
+/// 18 (`MAX_SKB_FRAGS` + 1).
+pub const MAX_SEGMENTS_PER_PACKET: usize = 40;
 
 /// One frame's worth of a packet.
 #[derive(Debug)]

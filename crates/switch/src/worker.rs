@@ -29,6 +29,7 @@ mod drain;
 mod equivalence;
 mod exchange;
 mod facts;
+mod finish;
 mod guest;
 mod join;
 mod key;
@@ -59,6 +60,7 @@ use forebay_control::rule::MAX_OUTPUTS;
 use forebay_hints::Values;
 use forebay_policy::{Linger, Pace, RunList};
 use forebay_pool::{Burst, MAX_SEGMENTS_PER_PACKET};
+use forebay_wire::net_header::NetHeader;
 use forebay_xsk::Transmitter;
 
 use crate::SwitchError;
@@ -123,6 +125,10 @@ pub(crate) struct Worker {
     records: Box<[Record]>,
     /// What their devices told of them, where they told anything.
     hints: Box<[Values]>,
+    /// What their senders left undone, where they did.
+    undone: Box<[NetHeader]>,
+    /// A packet of the burst is left undone.
+    has_undone: bool,
     stretches: Vec<Stretch>,
     /// What rules were asked of the packets of one stretch; empty where there are none.
     asked: Vec<Asked>,
@@ -165,6 +171,8 @@ impl Worker {
             burst: Burst::new(TURN),
             records: record::records(),
             hints: vec![Values::default(); TURN].into_boxed_slice(),
+            undone: vec![NetHeader::default(); TURN].into_boxed_slice(),
+            has_undone: false,
             stretches: Vec::with_capacity(TURN),
             asked: Vec::with_capacity(TURN),
             extras: Vec::with_capacity(TURN * MAX_OUTPUTS),

@@ -21,14 +21,13 @@ mod single;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, PacketSegments};
+use forebay_wire::net_header::{NEEDS_CSUM, NetHeader, gso};
 
 use crate::{XskError, sys};
 
 pub use departures::Departures;
 use departures::bits;
-use message::{
-    ADDRESSES, Arrays, BATCH, GSO_TCPV4, GSO_TCPV6, Message, NEEDS_CHECKSUM, Offload, PIECES, Packet,
-};
+use message::{ADDRESSES, Arrays, BATCH, Message, PIECES, Packet};
 use message::{TAG, TCP_CHECKSUM};
 pub use single::FrameSender;
 
@@ -47,6 +46,18 @@ pub enum TagEdit {
     Replace([u8; TAG]),
     /// The four bytes behind the addresses are left out.
     Pop,
+}
+
+impl TagEdit {
+    /// Bytes that a packet grows by.
+    #[inline]
+    pub const fn growth(self) -> i16 {
+        match self {
+            TagEdit::Keep | TagEdit::Replace(_) => 0,
+            TagEdit::Push(_) => TAG as i16,
+            TagEdit::Pop => -(TAG as i16),
+        }
+    }
 }
 
 /// Where a packet goes.
@@ -113,6 +124,20 @@ pub struct Joint<'a> {
     pub skip_bytes: usize,
 }
 
+impl Joint<'_> {
+    /// What the kernel, or another receiver, is to do with it.
+    pub fn undone(&self) -> NetHeader {
+        NetHeader {
+            flags: NEEDS_CSUM,
+            gso_type: if self.is_v6 { gso::TCPV6 } else { gso::TCPV4 },
+            hdr_len: self.header.len() as u16,
+            gso_size: self.segment_bytes as u16,
+            csum_start: self.tcp_at as u16,
+            csum_offset: TCP_CHECKSUM,
+        }
+    }
+}
+
 /// The ways out, and the arrays that describe a batch to the kernel. Allocates only when it is made.
 pub struct Transmitter {
     socket: OwnedFd,
@@ -141,7 +166,7 @@ impl Transmitter {
     }
 
     /// Begins a batch of packets whose frames lie in `arena`; packet path. Only a batch that says `with_joints` takes
-    /// joint packets; it is a little slower for the others.
+    /// joint packets and others that the kernel is to cut or finish; it is a little slower for the rest.
     pub fn batch<'a>(&'a mut self, arena: &'a Arena, with_joints: bool) -> TxBatch<'a> {
         TxBatch { transmitter: self, arena, with_joints, queued: 0, pieces: 0, last: None }
     }
@@ -179,16 +204,17 @@ impl<'a> TxBatch<'a> {
         self.queued == BATCH || self.pieces + PIECES_PER_PACKET > PIECES
     }
 
-    /// Queues `packet`; packet path.
+    /// Queues `packet`, of which the kernel is to do what `undone` says; packet path.
     ///
     /// # Panics
-    /// When the batch is full, or a tag is to be edited in a packet whose first segment has no Ethernet header:
-    /// both are bugs of the caller.
+    /// When the batch is full, something is undone and it takes no such packets, or a tag is to be edited in a packet
+    /// whose first segment has no Ethernet header: bugs of the caller.
     #[inline]
-    pub fn push(&mut self, packet: PacketSegments<'a>, edit: TagEdit, to: Destination) {
+    pub fn push(&mut self, packet: PacketSegments<'a>, edit: TagEdit, undone: NetHeader, to: Destination) {
+        assert!(self.with_joints || undone.is_plain(), "the batch takes no packets that are left undone");
         let again = self.last.is_some_and(|(last, kept)| std::ptr::eq(last, packet) && kept == edit);
         self.last = Some((packet, edit));
-        let mut message = self.begin(Offload::default());
+        let mut message = self.begin(undone.moved_by(edit.growth()));
         let (first, rest) = packet.split_first().expect("a packet has a segment");
         let head = message.arena.bytes(&first.frame, first.offset, first.len);
         let (tag, rest_from) = match edit {
@@ -227,14 +253,7 @@ impl<'a> TxBatch<'a> {
         to: Destination,
     ) {
         assert!(self.with_joints, "the batch takes no joint packets");
-        let mut message = self.begin(Offload {
-            flags: NEEDS_CHECKSUM,
-            gso_type: if joint.is_v6 { GSO_TCPV6 } else { GSO_TCPV4 },
-            header_len: joint.header.len() as u16,
-            gso_size: joint.segment_bytes as u16,
-            checksum_start: joint.tcp_at as u16,
-            checksum_offset: TCP_CHECKSUM,
-        });
+        let mut message = self.begin(joint.undone());
         message.add_header(joint.header);
         for packet in packets {
             let mut skip = joint.skip_bytes as u16;
@@ -255,12 +274,12 @@ impl<'a> TxBatch<'a> {
     }
 
     #[inline]
-    fn begin(&mut self, offload: Offload) -> Message<'_, 'a> {
+    fn begin(&mut self, undone: NetHeader) -> Message<'_, 'a> {
         assert!(!self.is_full(), "the batch is full");
         let arrays = &mut *self.transmitter.arrays;
         let mut message =
             Message { arena: self.arena, arrays, index: self.queued, pieces: &mut self.pieces, len_bytes: 0 };
-        message.start(offload, self.with_joints);
+        message.start(undone, self.with_joints);
         message
     }
 

@@ -10,7 +10,7 @@ use forebay_policy::{Lane, Turn};
 use forebay_vhost::{DeviceOptions, Features, NetConfig, Virtqueue};
 
 use super::plan::Plan;
-use super::port_guest::Guest;
+use super::port_guest::{Guest, MTU};
 use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, GuestSocket};
@@ -18,26 +18,10 @@ use crate::worker::{
     Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
 };
 
-/// What the device cannot do yet: packets with unfinished checksums, or long ones that are to be cut.
+/// What the device cannot do yet: offloads that change while the driver runs, moderated interrupts, migration.
 const NOT_SERVED: Features = Features(
-    Features::CSUM.0
-        | Features::GUEST_CSUM.0
-        | Features::GUEST_TSO4.0
-        | Features::GUEST_TSO6.0
-        | Features::GUEST_ECN.0
-        | Features::GUEST_USO4.0
-        | Features::GUEST_USO6.0
-        | Features::HOST_TSO4.0
-        | Features::HOST_TSO6.0
-        | Features::HOST_ECN.0
-        | Features::HOST_USO.0
-        | Features::CTRL_GUEST_OFFLOADS.0
-        | Features::NOTF_COAL.0
-        | Features::VQ_NOTF_COAL.0
-        | Features::LOG_ALL.0,
+    Features::CTRL_GUEST_OFFLOADS.0 | Features::NOTF_COAL.0 | Features::VQ_NOTF_COAL.0 | Features::LOG_ALL.0,
 );
-/// Longest packet of a guest, without its Ethernet header, unless its front end says otherwise.
-const MTU: u16 = 1500;
 /// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
 const LOCAL: u8 = 0x02;
 
@@ -115,9 +99,9 @@ impl Change<'_> {
     /// Has the port's worker serve a queue.
     pub(crate) fn guest_queue_starts(&mut self, key: GuestKey, queue: Virtqueue) {
         let Some(guest) = self.guest_mut(key) else { return };
-        let (index, cells) = (queue.index(), Arc::clone(&guest.cells));
+        let (index, cells, features) = (queue.index(), Arc::clone(&guest.cells), guest.features);
         if index % 2 == 1 {
-            self.serve_guest(key, queue, cells);
+            self.serve_guest(key, queue, features, cells);
         } else {
             let mut queues = self.take_outputs(key);
             queues.push(queue);
@@ -226,13 +210,19 @@ impl Control {
             (PortState::Waiting, format!("no virtual machine is connected to {path}"));
     }
 
-    fn serve_guest(&mut self, key: GuestKey, queue: Virtqueue, cells: Arc<crate::worker::GuestCells>) {
+    fn serve_guest(
+        &mut self,
+        key: GuestKey,
+        queue: Virtqueue,
+        features: Features,
+        cells: Arc<crate::worker::GuestCells>,
+    ) {
         let Ok(instance) = self.instance() else { return };
         let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
         let (index, worker) = (queue.index(), self.ports[&key.id].worker);
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
-            source: Source::Guest(GuestSource::new(queue, cells, supply)),
+            source: Source::Guest(GuestSource::new(queue, features, cells, supply)),
             gauge: Arc::new(RingGauge::default()),
             account: None,
             turn: Turn::new(QUANTUM_BYTES),
@@ -247,7 +237,7 @@ impl Control {
         let Some(guest) = self.guest_mut(key).filter(|_| !queues.is_empty()) else { return };
         queues.sort_by_key(Virtqueue::index);
         guest.outputs = queues.iter().map(Virtqueue::index).collect();
-        let output = GuestOutput::new(queues, Arc::clone(&guest.cells));
+        let output = GuestOutput::new(queues, guest.features, Arc::clone(&guest.cells));
         let worker = self.ports[&key.id].worker;
         self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));
     }

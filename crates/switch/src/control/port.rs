@@ -15,7 +15,7 @@ use forebay_xsk::{PortSocket, Statistics};
 use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
-use super::port_guest::Guest;
+use super::port_guest::{Guest, MTU};
 use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::port_rxq::Rxq;
@@ -140,7 +140,6 @@ pub(super) struct Port {
 impl Port {
     /// How the packet path sees it.
     pub(super) fn entry(&self) -> PortEntry {
-        let netdev = self.attachment.as_ref().map(|attachment| &attachment.netdev);
         let usable = self.state.carries();
         PortEntry {
             id: self.id,
@@ -153,9 +152,8 @@ impl Port {
             home: self.has_one_worker().then_some(self.worker),
             steering: self.steering(),
             channels: self.tuning.workers.as_slice().into(),
-            mtu: self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
-            // A virtual netdev has no queue of its own in which packets that came another way could overtake.
-            takes_joints: netdev.is_some() && self.attachments().all(|at| !at.netdev.has_parent_device()),
+            mtu: self.mtu(),
+            takes_joints: self.takes_joints(),
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
             latency: self.latency.clone(),
@@ -167,6 +165,21 @@ impl Port {
             last_flow_id_before: PortEntry::no_flow_ids(),
             is_captured: self.is_captured(),
             generation: 0,
+        }
+    }
+
+    fn mtu(&self) -> u32 {
+        match &self.guest {
+            Some(_) => MTU.into(),
+            None => self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
+        }
+    }
+
+    fn takes_joints(&self) -> bool {
+        match &self.guest {
+            Some(guest) => guest.takes_joints(),
+            // A virtual netdev has no queue of its own in which packets that came another way could overtake.
+            None => self.attachment.is_some() && self.attachments().all(|at| !at.netdev.has_parent_device()),
         }
     }
 

@@ -11,6 +11,11 @@ use crate::attention::Attention;
 use crate::guests::{GuestKey, GuestSocket};
 use crate::worker::{GuestCells, Slot};
 
+/// Longest packet of a guest, without its Ethernet header, unless its front end says otherwise.
+pub(super) const MTU: u16 = 1500;
+/// What a guest must have agreed to before segments are joined for it.
+const JOINTS: Features = Features(Features::GUEST_CSUM.0 | Features::GUEST_TSO4.0 | Features::GUEST_TSO6.0);
+
 /// One port's virtual machine, connected or not.
 pub(super) struct Guest {
     pub(super) key: GuestKey,
@@ -49,6 +54,11 @@ impl Guest {
         self.cells = Arc::new(GuestCells::new(bell));
         self.features = Features::default();
         self.is_connected = is_connected;
+    }
+
+    /// Whether it takes TCP segments that were joined.
+    pub(super) fn takes_joints(&self) -> bool {
+        self.features.has(JOINTS)
     }
 
     /// Packets that workers took from its queues.

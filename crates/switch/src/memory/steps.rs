@@ -36,7 +36,11 @@ impl MemorySwitch {
         let refused = match &mut port.sender {
             Sender::Ring(socket) => seat.queue.deliver(socket, &[], bytes).is_err(),
             Sender::Queue(sender) => {
-                let packet = MemoryPacket { bytes: Arc::clone(bytes), facts: Default::default() };
+                let packet = MemoryPacket {
+                    bytes: Arc::clone(bytes),
+                    facts: Default::default(),
+                    undone: Default::default(),
+                };
                 matches!(sender.send(packet), Err(Untaken::Full | Untaken::TooLong))
             }
         };

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Segment};
 use forebay_wire::Completion;
 
@@ -59,10 +60,9 @@ fn complete_checksum(arena: &Arena, packet: &mut [Segment]) -> Completion {
             only.len,
         )]);
     }
-    let mut fragments: [&mut [u8]; MAX_SEGMENTS_PER_PACKET] = std::array::from_fn(|_| &mut [][..]);
-    let used = packet.len().min(MAX_SEGMENTS_PER_PACKET);
-    for (fragment, segment) in fragments.iter_mut().zip(packet) {
-        *fragment = arena.bytes_mut(&mut segment.frame, segment.offset, segment.len);
-    }
-    forebay_wire::complete_checksum(&mut fragments[..used])
+    let mut fragments: ArrayVec<&mut [u8], MAX_SEGMENTS_PER_PACKET> = packet
+        .iter_mut()
+        .map(|segment| arena.bytes_mut(&mut segment.frame, segment.offset, segment.len))
+        .collect();
+    forebay_wire::complete_checksum(&mut fragments)
 }

@@ -8,12 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use forebay_control::PortId;
-use forebay_pool::{Arena, Magazine, PacketSegments, Pool};
-use forebay_xsk::TagEdit;
+use forebay_pool::{Arena, Magazine, Pool};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::parcel::{self, Parcel, Pieces, Undeliverable};
+use super::parcel::{self, Leaving, Parcel, Pieces, Undeliverable};
 use crate::SwitchError;
 use crate::attention::Attention;
 
@@ -70,21 +68,18 @@ impl Exchange {
         Ok(ends)
     }
 
-    /// Copies a packet whose frames lie in `arena` for a port that `owner` has the output of; packet path.
+    /// Copies a packet for a port that `owner` has the output of; packet path.
     ///
     /// # Errors
     /// [`Undeliverable`]
     pub(super) fn hand(
         &mut self,
         owner: usize,
-        arena: &Arena,
-        packet: PacketSegments<'_>,
-        edit: TagEdit,
-        to: (PortId, u32),
+        pieces: &Pieces<'_>,
+        leaving: Leaving,
     ) -> Result<(), Undeliverable> {
         let towards = self.to.get_mut(owner).and_then(Option::as_mut).ok_or(Undeliverable::Full)?;
-        let pieces = Pieces::edited(arena, packet, edit);
-        parcel::push(&mut towards.parcels, &pieces, to, (&self.arena, &mut self.magazine))?;
+        parcel::push(&mut towards.parcels, pieces, leaving, (&self.arena, &mut self.magazine))?;
         towards.is_owed = true;
         Ok(())
     }

@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub(super) port: Option<PortId>,
     /// There are hints: see `Worker::hints_of`.
     pub(super) has_hints: bool,
+    /// Its sender left something undone: it lies in `Worker::undone`.
+    pub(super) is_undone: bool,
     /// A VLAN tag that the packet has and that is not in it.
     pub(super) tag: Option<Tag>,
     /// Of the flow that the port's program found, or 0.

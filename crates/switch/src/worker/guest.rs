@@ -9,12 +9,15 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
+use arrayvec::ArrayVec;
 use forebay_policy::Piece;
-use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Magazine, PacketSegments, Segment};
-use forebay_vhost::{NetHeader, Put, RingError, Virtqueue};
-use forebay_xsk::TagEdit;
+use forebay_pool::{Arena, Burst, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
+use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
+use forebay_wire::cut::{Cut, Uncuttable};
+use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
 
 use super::facts::Facts;
+use super::finish::finish;
 use super::parcel::{self, HEADROOM, Parcel, Pieces, Undeliverable};
 use super::record::Record;
 use crate::attention::Attention;
@@ -52,10 +55,17 @@ impl GuestCells {
 pub(super) struct Lost {
     /// There was no free frame.
     pub(super) no_frame: u64,
-    /// They take more frames than a packet may have.
+    /// They take more frames than a packet may have, or stand for more packets than one may.
     pub(super) too_big: u64,
-    /// They have no bytes.
-    pub(super) empty: u64,
+    /// They have no bytes, or are not what their header says.
+    pub(super) bad: u64,
+}
+
+/// Where the packets of a turn go, with what is known of them.
+pub(super) struct Received<'a> {
+    pub(super) burst: &'a mut Burst,
+    pub(super) records: &'a mut [Record],
+    pub(super) undone: &'a mut [NetHeader],
 }
 
 /// A guest's transmit queue.
@@ -65,6 +75,8 @@ pub(crate) struct GuestSource {
     arena: Arc<Arena>,
     /// The collector whose supply has free frames of the arena.
     supply: u8,
+    /// What both ends agreed on.
+    features: Features,
     /// The guest kicks when it has packets.
     is_armed: bool,
     is_broken: bool,
@@ -72,8 +84,13 @@ pub(crate) struct GuestSource {
 
 impl GuestSource {
     /// A queue whose packets are copied into frames of `arena`, from the supply of this number.
-    pub(crate) fn new(queue: Virtqueue, cells: Arc<GuestCells>, (supply, arena): (u8, Arc<Arena>)) -> Self {
-        Self { queue, cells, arena, supply, is_armed: true, is_broken: false }
+    pub(crate) fn new(
+        queue: Virtqueue,
+        features: Features,
+        cells: Arc<GuestCells>,
+        (supply, arena): (u8, Arc<Arena>),
+    ) -> Self {
+        Self { queue, cells, arena, supply, features, is_armed: true, is_broken: false }
     }
 
     /// Takes frames of another pool from now on.
@@ -100,8 +117,7 @@ impl GuestSource {
     /// Copies the next packets into frames, and gives their buffers back to the guest.
     pub(super) fn receive(
         &mut self,
-        burst: &mut Burst,
-        records: &mut [Record],
+        mut packets: Received<'_>,
         piece: Piece,
         magazine: &mut Magazine,
     ) -> Lost {
@@ -115,7 +131,7 @@ impl GuestSource {
         } else {
             Ok(())
         };
-        let taken = heard.and_then(|()| self.take(burst, records, piece, magazine, &mut lost));
+        let taken = heard.and_then(|()| self.take_all(&mut packets, piece, magazine, &mut lost));
         let fault = self.queue.is_broken().then_some(RingError::MemoryFault);
         if let Some(error) = taken.err().or(fault) {
             self.is_broken = true;
@@ -128,48 +144,88 @@ impl GuestSource {
         lost
     }
 
-    fn take(
+    fn take_all(
         &mut self,
-        burst: &mut Burst,
-        records: &mut [Record],
+        packets: &mut Received<'_>,
         piece: Piece,
         magazine: &mut Magazine,
         lost: &mut Lost,
     ) -> Result<(), RingError> {
-        let (mut packets, mut bytes) = (0, 0);
-        while packets < piece.packets && bytes < piece.bytes && !burst.is_full() {
+        let (mut taken, mut bytes) = (0, 0);
+        while taken < piece.packets && bytes < piece.bytes && !packets.burst.is_full() {
             let Some(offer) = self.queue.offered()? else { break };
-            packets += 1;
+            taken += 1;
             bytes += u64::from(offer.len);
-            self.cells.taken_packets.add(1);
-            let payload = self.arena.frame_size().payload();
-            let frames = (offer.len as usize).div_ceil(payload as usize);
-            let taken = match frames {
-                0 => Err(&mut lost.empty),
-                1..=MAX_SEGMENTS_PER_PACKET => {
-                    parcel::take_frames(magazine, frames).map_err(|_| &mut lost.no_frame)
-                }
-                _ => Err(&mut lost.too_big),
-            };
-            let mut taken = match taken {
-                Ok(taken) => taken,
-                Err(reason) => {
-                    *reason += 1;
-                    self.queue.discard();
-                    continue;
-                }
-            };
-            let room = taken.iter_mut().flatten();
-            let room = room.map(|frame| self.arena.bytes_mut(frame, HEADROOM, payload as u16));
-            let mut left = self.queue.take(room);
-            records[burst.len()].facts = Facts::default();
-            for frame in taken.into_iter().flatten() {
-                let len = left.min(payload);
-                left -= len;
-                burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, left == 0);
+            match self.take(offer, packets, magazine) {
+                Ok(()) => {}
+                Err(Untaken::NoFrame) => lost.no_frame += 1,
+                Err(Untaken::TooBig) => lost.too_big += 1,
+                Err(Untaken::Bad) => lost.bad += 1,
             }
         }
+        self.cells.taken_packets.add(u64::from(taken));
         Ok(())
+    }
+
+    /// Copies the packet that is offered, or gives its buffers back.
+    #[inline]
+    fn take(
+        &mut self,
+        offer: Offer,
+        packets: &mut Received<'_>,
+        magazine: &mut Magazine,
+    ) -> Result<(), Untaken> {
+        let Offer { header, len } = offer;
+        let payload = self.arena.frame_size().payload();
+        let is_right = len > 0 && (header.is_plain() || self.features.check(&header, len).is_ok());
+        let frames = match is_right {
+            true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),
+            false => Err(Untaken::Bad),
+        };
+        let mut frames = frames.inspect_err(|_| self.queue.discard())?;
+        let room = frames.iter_mut().map(|frame| self.arena.bytes_mut(frame, HEADROOM, payload as u16));
+        self.queue.take(room);
+        let undone = match header.is_plain() {
+            true => Ok(NetHeader::default()),
+            false => self.look_at(header, &frames, len),
+        };
+        let undone = match undone {
+            Ok(undone) => undone,
+            Err(reason) => {
+                frames.into_iter().for_each(|frame| magazine.put(frame));
+                return Err(reason);
+            }
+        };
+        let index = packets.burst.len();
+        packets.records[index].facts = Facts { is_undone: !undone.is_plain(), ..Facts::default() };
+        packets.undone[index] = undone;
+        let mut left = len;
+        for frame in frames {
+            let len = left.min(payload);
+            left -= len;
+            packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, left == 0);
+        }
+        Ok(())
+    }
+
+    /// Compares a header with the packet that was copied. What comes out says nothing that is not so.
+    fn look_at(&self, header: NetHeader, frames: &[Frame], len: u32) -> Result<NetHeader, Untaken> {
+        if !header.is_long() {
+            let NetHeader { csum_start, csum_offset, .. } = header;
+            return Ok(NetHeader { flags: NEEDS_CSUM, csum_start, csum_offset, ..NetHeader::default() });
+        }
+        let payload = self.arena.frame_size().payload();
+        let fragments: ArrayVec<&[u8], MAX_SEGMENTS_PER_PACKET> = (0..)
+            .zip(frames)
+            .map(|(index, frame)| {
+                self.arena.bytes(frame, HEADROOM, (len - index * payload).min(payload) as u16)
+            })
+            .collect();
+        match Cut::new(&header, &fragments) {
+            Ok(cut) => Ok(cut.net_header(header)),
+            Err(Uncuttable::Mismatch) => Err(Untaken::Bad),
+            Err(Uncuttable::TooMany) => Err(Untaken::TooBig),
+        }
     }
 
     /// Whether the guest has more. If not, it is to kick when it has.
@@ -185,9 +241,25 @@ impl GuestSource {
     }
 }
 
+/// Why a packet is lost that a guest sent.
+enum Untaken {
+    NoFrame,
+    TooBig,
+    Bad,
+}
+
+fn untaken(error: Undeliverable) -> Untaken {
+    match error {
+        Undeliverable::Full | Undeliverable::Down => Untaken::NoFrame,
+        Undeliverable::TooLong => Untaken::TooBig,
+    }
+}
+
 /// A guest's receive queues.
 pub(crate) struct GuestOutput {
     queues: Vec<Virtqueue>,
+    /// What both ends agreed on.
+    features: Features,
     cells: Arc<GuestCells>,
     /// Something was written since the guest was last shown.
     is_owed: bool,
@@ -196,39 +268,36 @@ pub(crate) struct GuestOutput {
 
 impl GuestOutput {
     /// Queues of one guest, at least one.
-    pub(crate) fn new(mut queues: Vec<Virtqueue>, cells: Arc<GuestCells>) -> Self {
+    pub(crate) fn new(mut queues: Vec<Virtqueue>, features: Features, cells: Arc<GuestCells>) -> Self {
         // A worker looks for buffers when it has packets.
         queues.iter_mut().for_each(Virtqueue::suppress_kicks);
-        Self { queues, cells, is_owed: false, is_broken: false }
+        Self { queues, features, cells, is_owed: false, is_broken: false }
     }
 
     pub(crate) fn into_queues(self) -> Vec<Virtqueue> {
         self.queues
     }
 
-    /// Copies a packet into the guest's buffers. Says how long it is there.
-    pub(super) fn send(
-        &mut self,
-        arena: &Arena,
-        packet: PacketSegments<'_>,
-        edit: TagEdit,
-    ) -> Result<usize, Undeliverable> {
-        let pieces = Pieces::edited(arena, packet, edit);
-        self.put(pieces.in_order(), pieces.len()).map(|()| pieces.len())
+    /// Copies a packet into the guest's buffers: as it is, if the guest agreed to take such packets.
+    pub(super) fn send(&mut self, pieces: &Pieces<'_>, undone: &NetHeader) -> Result<(), Undeliverable> {
+        if undone.is_plain() || self.features.takes(undone) {
+            return self.put(*undone, pieces.in_order(), pieces.len());
+        }
+        finish(pieces, undone, |pieces| {
+            let len = pieces.iter().map(|piece| piece.len()).sum();
+            self.put(NetHeader::default(), pieces.iter().copied(), len)
+        })
     }
 
     /// Copies a packet that another worker handed over.
     pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Result<(), Undeliverable> {
-        let len = packet.iter().map(|parcel| usize::from(parcel.segment.len)).sum();
-        let pieces = packet.iter().map(|parcel| {
-            let Segment { frame, offset, len } = &parcel.segment;
-            arena.bytes(frame, *offset, *len)
-        });
-        self.put(pieces, len)
+        let undone = packet[0].leaving.undone;
+        self.send(&Pieces::handed(arena, packet), &undone)
     }
 
     fn put<'p>(
         &mut self,
+        undone: NetHeader,
         pieces: impl Iterator<Item = &'p [u8]> + Clone,
         len: usize,
     ) -> Result<(), Undeliverable> {
@@ -236,7 +305,7 @@ impl GuestOutput {
             return Err(Undeliverable::Full);
         }
         let number = queue_of(pieces.clone(), self.queues.len());
-        match self.queues[number].put(NetHeader::default(), pieces, len as u32) {
+        match self.queues[number].put(undone, pieces, len as u32) {
             Ok(Put::Done) => self.is_owed = true,
             Ok(Put::Full) => return Err(Undeliverable::Full),
             Ok(Put::TooLong) => return Err(Undeliverable::TooLong),

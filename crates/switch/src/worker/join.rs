@@ -3,12 +3,16 @@
 //! The kernel cut them apart on the way in; a receiver on this machine takes them whole again, which saves it and us
 //! most of the work for bulk traffic. Only packets whose checksum is right are joined: a joint packet gets a fresh one.
 
-use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Segment};
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, PacketSegments, Segment};
 use forebay_wire::run::{MAX_HEADER_BYTES, Run};
 use forebay_wire::{Verdict as Checked, verify_l4};
-use forebay_xsk::{Destination, Joint, TagEdit, TxBatch};
+use forebay_xsk::{Joint, TagEdit, TxBatch};
 
 use super::Worker;
+use super::parcel::Pieces;
 use super::record::Record;
 use super::verdict::Verdict;
 use crate::topology::Topology;
@@ -51,13 +55,19 @@ fn run_from(
     topology: &Topology,
 ) -> Option<JointRun> {
     let Verdict::Forward(port) = records[first].verdict else { return None };
+    if records[first].facts.is_undone {
+        return None;
+    }
     let len_bytes = burst.len_bytes(first);
     let port = topology.port(port)?;
     if len_bytes < SHORTEST || !port.takes_joints || len_bytes > port.mtu + ETHERNET {
         return None;
     }
     let leaves_alike = |index: usize| {
-        records[index].verdict == records[first].verdict && same_way_in(&records[first], &records[index])
+        let record = &records[index];
+        record.verdict == records[first].verdict
+            && !record.facts.is_undone
+            && same_way_in(&records[first], record)
     };
     if !leaves_alike(first + 1) {
         return None;
@@ -97,39 +107,65 @@ fn first_bytes<'a>(arena: &'a Arena, packet: &'a [Segment]) -> &'a [u8] {
 }
 
 fn is_right(arena: &Arena, packet: &[Segment]) -> bool {
-    let mut fragments: [&[u8]; MAX_SEGMENTS_PER_PACKET] = [&[]; MAX_SEGMENTS_PER_PACKET];
-    for (fragment, segment) in fragments.iter_mut().zip(packet) {
-        *fragment = arena.bytes(&segment.frame, segment.offset, segment.len);
-    }
-    verify_l4(&fragments[..packet.len().min(MAX_SEGMENTS_PER_PACKET)]) == Checked::Good
+    let fragments: ArrayVec<&[u8], MAX_SEGMENTS_PER_PACKET> =
+        packet.iter().map(|segment| arena.bytes(&segment.frame, segment.offset, segment.len)).collect();
+    verify_l4(&fragments) == Checked::Good
 }
 
-/// Queues the run.
-pub(super) fn push<'a>(
-    batch: &mut TxBatch<'a>,
-    arena: &'a Arena,
-    burst: &'a Burst,
-    joint: &JointRun,
-    edit: TagEdit,
-    to: Destination,
-) {
-    let JointRun { first, run } = *joint;
-    let packets = first..first + run.segments() as usize;
-    let head = first_bytes(arena, burst.packet(first));
-    let last = first_bytes(arena, burst.packet(packets.end - 1));
-    let mut room = [0; TAG + MAX_HEADER_BYTES];
-    let bytes = run.write_header(head, last, &mut room[TAG..]);
-    let header = edit_tag(&mut room, bytes, edit);
-    let grown = header.len() as i64 - bytes as i64;
-    let described = Joint {
-        header,
-        tcp_at: (run.tcp_at() as i64 + grown) as usize,
-        is_v6: run.is_v6(),
-        segment_bytes: run.segment_bytes(),
-        wire_bytes: (i64::from(run.wire_bytes()) + grown * i64::from(run.segments())) as u32,
-        skip_bytes: run.header_bytes(),
-    };
-    batch.push_joint(described, packets.map(|index| burst.packet(index)), to);
+/// Where the header of a joint packet is written.
+pub(super) struct Room([u8; TAG + MAX_HEADER_BYTES]);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self([0; TAG + MAX_HEADER_BYTES])
+    }
+}
+
+impl JointRun {
+    /// The joint packet as it leaves, without its payload.
+    pub(super) fn describe<'r>(
+        &self,
+        arena: &Arena,
+        burst: &Burst,
+        edit: TagEdit,
+        room: &'r mut Room,
+    ) -> Joint<'r> {
+        let run = self.run;
+        let head = first_bytes(arena, burst.packet(self.first));
+        let last = first_bytes(arena, burst.packet(self.range().end - 1));
+        let bytes = run.write_header(head, last, &mut room.0[TAG..]);
+        let header = edit_tag(&mut room.0, bytes, edit);
+        let grown = i64::from(edit.growth());
+        Joint {
+            header,
+            tcp_at: (run.tcp_at() as i64 + grown) as usize,
+            is_v6: run.is_v6(),
+            segment_bytes: run.segment_bytes(),
+            wire_bytes: (i64::from(run.wire_bytes()) + grown * i64::from(run.segments())) as u32,
+            skip_bytes: run.header_bytes(),
+        }
+    }
+
+    /// Its packets in order.
+    pub(super) fn packets<'a>(&self, burst: &'a Burst) -> impl Iterator<Item = PacketSegments<'a>> + use<'a> {
+        self.range().map(|index| burst.packet(index))
+    }
+
+    /// The joint packet in pieces.
+    pub(super) fn pieces<'a>(&self, arena: &'a Arena, burst: &'a Burst, joint: &Joint<'a>) -> Pieces<'a> {
+        let skip = joint.skip_bytes as u16;
+        let payloads = self.packets(burst).flat_map(move |packet| {
+            packet.iter().enumerate().map(move |(index, segment)| {
+                let skip = if index == 0 { skip } else { 0 };
+                arena.bytes(&segment.frame, segment.offset + skip, segment.len - skip)
+            })
+        });
+        Pieces::listed(std::iter::once(joint.header).chain(payloads))
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.first..self.first + self.run.segments() as usize
+    }
 }
 
 /// Edits the tag of a header of `bytes` bytes that lies behind room for one tag.

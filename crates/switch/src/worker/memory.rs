@@ -9,14 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use forebay_control::PortId;
 use forebay_policy::Piece;
-use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Magazine, PacketSegments, Pool};
-use forebay_xsk::TagEdit;
+use forebay_pool::{Arena, Burst, MAX_SEGMENTS_PER_PACKET, Magazine, Pool};
+use forebay_wire::net_header::NetHeader;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::facts::Facts;
-use super::parcel::{self, Parcel, Pieces, Undeliverable};
+use super::parcel::{self, Leaving, Parcel, Pieces, Undeliverable};
 use super::record::Record;
 
 /// A packet that waits in a source, with what is known of it.
@@ -25,6 +24,8 @@ pub(crate) struct MemoryPacket {
     /// The sender keeps a reference of its own, so that nothing is freed on the packet path.
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) facts: Facts,
+    /// What the sender left to others.
+    pub(crate) undone: NetHeader,
 }
 
 /// Why a source takes a packet no more.
@@ -82,14 +83,22 @@ impl MemorySource {
     }
 
     /// Copies the next packets into frames. A packet that finds no frame is lost, and counted.
-    pub(super) fn receive(&mut self, burst: &mut Burst, records: &mut [Record], piece: Piece) {
+    pub(super) fn receive(
+        &mut self,
+        burst: &mut Burst,
+        records: &mut [Record],
+        undone: &mut [NetHeader],
+        piece: Piece,
+    ) {
         let mut received = 0;
         while !burst.is_full() && burst.len() < piece.packets as usize && received < piece.bytes {
             let Ok(packet) = self.packets.pop() else { break };
             let pieces = Pieces::whole(&packet.bytes);
             match pieces.copy(&self.arena, &mut self.magazine) {
                 Ok(segments) => {
-                    records[burst.len()].facts = packet.facts;
+                    let is_undone = !packet.undone.is_plain();
+                    records[burst.len()].facts = Facts { is_undone, ..packet.facts };
+                    undone[burst.len()] = packet.undone;
                     segments.for_each(|(segment, is_last)| burst.push(segment, is_last));
                     received += packet.bytes.len() as u64;
                 }
@@ -147,17 +156,9 @@ impl MemoryOutput {
         (Self { parcels, arena, magazine }, receiver)
     }
 
-    /// Copies a packet whose frames lie in `arena` into the queue. Says how long it is there.
-    pub(super) fn send(
-        &mut self,
-        arena: &Arena,
-        packet: PacketSegments<'_>,
-        edit: TagEdit,
-        (port, mark): (PortId, u32),
-    ) -> Result<usize, Undeliverable> {
-        let pieces = Pieces::edited(arena, packet, edit);
-        parcel::push(&mut self.parcels, &pieces, (port, mark), (&self.arena, &mut self.magazine))?;
-        Ok(pieces.len())
+    /// Copies a packet into the queue.
+    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Result<(), Undeliverable> {
+        parcel::push(&mut self.parcels, pieces, leaving, (&self.arena, &mut self.magazine))
     }
 
     /// Queues a packet that another worker copied into frames of this pool.
@@ -187,7 +188,7 @@ impl MemoryReceiver {
     /// The next packet, if there is one.
     pub(crate) fn receive(&mut self) -> Option<MemoryReceived> {
         let mut received: Option<MemoryReceived> = None;
-        while let Ok(Parcel { mark, segment, is_last, .. }) = self.parcels.pop() {
+        while let Ok(Parcel { leaving: Leaving { mark, .. }, segment, is_last }) = self.parcels.pop() {
             let bytes = self.arena.bytes(&segment.frame, segment.offset, segment.len);
             received.get_or_insert(MemoryReceived { bytes: Vec::new(), mark }).bytes.extend_from_slice(bytes);
             self.pool.put(segment.frame);

@@ -1,13 +1,9 @@
 //! An output that one worker owns: a queue with one producer.
 
-use forebay_control::PortId;
-use forebay_pool::{Arena, PacketSegments};
-use forebay_xsk::TagEdit;
-
 use super::exchange::Exchange;
 use super::guest::GuestOutput;
 use super::memory::MemoryOutput;
-use super::parcel::{Parcel, Undeliverable};
+use super::parcel::{Leaving, Parcel, Pieces, Undeliverable};
 
 /// The owner's end. Matched once for each copy of a packet.
 pub(crate) enum Outlet {
@@ -18,17 +14,11 @@ pub(crate) enum Outlet {
 }
 
 impl Outlet {
-    /// Copies a packet whose frames lie in `arena` into the queue. Says how long it is there.
-    pub(super) fn send(
-        &mut self,
-        arena: &Arena,
-        packet: PacketSegments<'_>,
-        edit: TagEdit,
-        to: (PortId, u32),
-    ) -> Result<usize, Undeliverable> {
+    /// Copies a packet into the queue.
+    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Result<(), Undeliverable> {
         match self {
-            Outlet::Memory(memory) => memory.send(arena, packet, edit, to),
-            Outlet::Guest(guest) => guest.send(arena, packet, edit),
+            Outlet::Memory(memory) => memory.send(pieces, leaving),
+            Outlet::Guest(guest) => guest.send(pieces, &leaving.undone),
         }
     }
 

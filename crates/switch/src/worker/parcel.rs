@@ -1,7 +1,9 @@
 //! Packets copied into frames of their own: on their way to another worker, or into a queue in memory.
 
+use arrayvec::ArrayVec;
 use forebay_control::PortId;
 use forebay_pool::{Arena, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, PacketSegments, Segment};
+use forebay_wire::net_header::NetHeader;
 use forebay_xsk::TagEdit;
 use rtrb::Producer;
 
@@ -11,15 +13,26 @@ pub(super) const HEADROOM: u16 = 256;
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
-/// Pieces of one packet: its segments, its addresses and a tag.
-const MAX_PIECES: usize = MAX_SEGMENTS_PER_PACKET + 2;
+/// Pieces of one packet: its segments, its addresses and a tag; or a header and the payloads of a run.
+pub(super) const MAX_PIECES: usize = 64;
+const _: () = assert!(MAX_PIECES >= MAX_SEGMENTS_PER_PACKET + 2);
+
+/// A packet on its way out of a port, without its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub(super) port: PortId,
+    /// The packet's mark (`SO_MARK`).
+    pub(super) mark: u32,
+    /// Packets that it stands for where packets are counted.
+    pub(super) packets: u32,
+    /// What its sender left to others, of the packet as it leaves.
+    pub(super) undone: NetHeader,
+}
 
 /// One frame of a packet for a port. Frames of one packet follow each other.
 #[derive(Debug)]
 pub(super) struct Parcel {
-    pub(super) port: PortId,
-    /// The packet's mark (`SO_MARK`).
-    pub(super) mark: u32,
+    pub(super) leaving: Leaving,
     pub(super) segment: Segment,
     /// The packet ends here.
     pub(super) is_last: bool,
@@ -32,12 +45,13 @@ pub(super) enum Undeliverable {
     Full,
     /// The packet takes more frames than a packet may have.
     TooLong,
+    /// The queue is not there.
+    Down,
 }
 
 /// The bytes of one packet as it leaves, in order.
 pub(super) struct Pieces<'a> {
-    pieces: [&'a [u8]; MAX_PIECES],
-    used: usize,
+    pieces: ArrayVec<&'a [u8], MAX_PIECES>,
     /// A new tag, which goes in behind the addresses.
     tag: Option<[u8; TAG]>,
 }
@@ -45,14 +59,25 @@ pub(super) struct Pieces<'a> {
 impl<'a> Pieces<'a> {
     /// A packet in one piece.
     pub(super) fn whole(bytes: &'a [u8]) -> Self {
-        let mut pieces = Self { pieces: [&[]; MAX_PIECES], used: 0, tag: None };
-        pieces.add(bytes);
-        pieces
+        Self::listed([bytes])
+    }
+
+    /// A packet in these pieces, at most [`MAX_PIECES`].
+    pub(super) fn listed(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        Self { pieces: pieces.into_iter().collect(), tag: None }
+    }
+
+    /// A packet that another worker copied into frames of `arena`.
+    pub(super) fn handed(arena: &'a Arena, packet: &'a [Parcel]) -> Self {
+        Self::listed(packet.iter().map(|parcel| {
+            let Segment { frame, offset, len } = &parcel.segment;
+            arena.bytes(frame, *offset, *len)
+        }))
     }
 
     /// A packet in frames of `arena`, with its tag as `edit` says. Its first segment holds the Ethernet header.
     pub(super) fn edited(arena: &'a Arena, packet: PacketSegments<'a>, edit: TagEdit) -> Self {
-        let mut pieces = Self { pieces: [&[]; MAX_PIECES], used: 0, tag: None };
+        let mut pieces = Self { pieces: ArrayVec::new(), tag: None };
         let bytes = |segment: &'a Segment| arena.bytes(&segment.frame, segment.offset, segment.len);
         let (first, rest) = packet.split_first().expect("a packet has a segment");
         let head = bytes(first);
@@ -62,25 +87,20 @@ impl<'a> Pieces<'a> {
             TagEdit::Replace(_) | TagEdit::Pop => ADDRESSES + TAG,
         };
         if rest_from > 0 {
-            pieces.add(&head[..ADDRESSES]);
+            pieces.pieces.push(&head[..ADDRESSES]);
         }
         if let TagEdit::Push(tag) | TagEdit::Replace(tag) = edit {
             pieces.tag = Some(tag);
         }
-        pieces.add(&head[rest_from..]);
-        rest.iter().for_each(|segment| pieces.add(bytes(segment)));
+        pieces.pieces.push(&head[rest_from..]);
+        pieces.pieces.extend(rest.iter().map(bytes));
         pieces
-    }
-
-    fn add(&mut self, piece: &'a [u8]) {
-        self.pieces[self.used] = piece;
-        self.used += 1;
     }
 
     /// Bytes of the packet as it leaves.
     pub(super) fn len(&self) -> usize {
         let tag = if self.tag.is_some() { TAG } else { 0 };
-        tag + self.pieces[..self.used].iter().map(|piece| piece.len()).sum::<usize>()
+        tag + self.pieces.iter().map(|piece| piece.len()).sum::<usize>()
     }
 
     /// Frames of `arena` that the packet takes.
@@ -91,7 +111,7 @@ impl<'a> Pieces<'a> {
     /// The bytes in order.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let tag = self.tag.as_ref().map(|tag| &tag[..]);
-        let (addresses, rest) = self.pieces[..self.used].split_at(usize::from(tag.is_some()));
+        let (addresses, rest) = self.pieces.split_at(usize::from(tag.is_some()));
         addresses.iter().copied().chain(tag).chain(rest.iter().copied())
     }
 
@@ -108,7 +128,7 @@ impl<'a> Pieces<'a> {
         let frames = take_frames(magazine, self.frames(arena))?;
         let payload = arena.frame_size().payload() as usize;
         let (mut left, mut pieces, mut piece) = (self.len(), self.in_order(), &[][..]);
-        Ok(frames.into_iter().flatten().map(move |mut frame| {
+        Ok(frames.into_iter().map(move |mut frame| {
             let len = left.min(payload);
             fill(arena.bytes_mut(&mut frame, HEADROOM, len as u16), &mut piece, &mut pieces);
             left -= len;
@@ -130,30 +150,34 @@ fn fill<'p>(mut room: &mut [u8], piece: &mut &'p [u8], pieces: &mut impl Iterato
     }
 }
 
-pub(super) type Frames = [Option<Frame>; MAX_SEGMENTS_PER_PACKET];
+pub(super) type Frames = ArrayVec<Frame, MAX_SEGMENTS_PER_PACKET>;
 
 /// As many free frames as were asked for, or none.
 pub(super) fn take_frames(magazine: &mut Magazine, count: usize) -> Result<Frames, Undeliverable> {
-    let mut frames = [const { None }; MAX_SEGMENTS_PER_PACKET];
-    let wanted = frames.get_mut(..count).ok_or(Undeliverable::TooLong)?;
-    wanted.fill_with(|| magazine.take());
-    if wanted.iter().all(Option::is_some) {
-        return Ok(frames);
+    let mut frames = Frames::new();
+    if count > frames.capacity() {
+        return Err(Undeliverable::TooLong);
     }
-    frames.into_iter().flatten().for_each(|frame| magazine.put(frame));
-    Err(Undeliverable::Full)
+    while frames.len() < count {
+        let Some(frame) = magazine.take() else {
+            frames.into_iter().for_each(|frame| magazine.put(frame));
+            return Err(Undeliverable::Full);
+        };
+        frames.push(frame);
+    }
+    Ok(frames)
 }
 
-/// Copies a packet for `port` into frames and queues it, all of it at once; packet path.
+/// Copies a packet into frames and queues it, all of it at once; packet path.
 pub(super) fn push(
     queue: &mut Producer<Parcel>,
     pieces: &Pieces<'_>,
-    (port, mark): (PortId, u32),
+    leaving: Leaving,
     (arena, magazine): (&Arena, &mut Magazine),
 ) -> Result<(), Undeliverable> {
     let places = queue.write_chunk_uninit(pieces.frames(arena)).map_err(|_| Undeliverable::Full)?;
     let segments = pieces.copy(arena, magazine)?;
-    places.fill_from_iter(segments.map(|(segment, is_last)| Parcel { port, mark, segment, is_last }));
+    places.fill_from_iter(segments.map(|(segment, is_last)| Parcel { leaving, segment, is_last }));
     Ok(())
 }
 
@@ -221,7 +245,7 @@ mod tests {
             Pieces::whole(&vec![0; len]).copy(&arena, magazine).map(Iterator::count)
         };
         assert_eq!(copy(&mut magazine, 4 * 1792), Err(Undeliverable::Full));
-        assert_eq!(copy(&mut magazine, 19 * 1792), Err(Undeliverable::TooLong));
+        assert_eq!(copy(&mut magazine, 41 * 1792), Err(Undeliverable::TooLong));
         drop(magazine);
         assert_eq!(pool.free(), 3);
     }

@@ -5,7 +5,7 @@ use forebay_policy::{Piece, Standing};
 use forebay_xsk::Reads;
 
 use super::facts::Facts;
-use super::guest::{GuestSource, Lost};
+use super::guest::{GuestSource, Lost, Received};
 use super::stretch::Stretch;
 use super::{Feed, ServedSource, Source, SuppliedBy, TURN, Worker, XskSource};
 
@@ -22,10 +22,12 @@ impl Worker {
         let ServedSource { feed, source, gauge, turn, is_calm, .. } = served;
         gauge.set(u64::from(source.occupancy()));
         let piece = turn.piece(self.run_list.pace());
+        self.has_undone = false;
         match source {
             Source::Xsk(xsk) => self.receive_xsk(xsk, piece, *feed),
             Source::Memory(memory) => {
-                memory.receive(&mut self.burst, &mut self.records, piece);
+                memory.receive(&mut self.burst, &mut self.records, &mut self.undone, piece);
+                self.see_undone();
                 self.count_lost(*feed, memory.take_no_frame(), DropReason::NoFrame);
             }
             Source::Guest(guest) => self.receive_from_guest(guest, piece, *feed),
@@ -69,11 +71,18 @@ impl Worker {
     fn receive_from_guest(&mut self, guest: &mut GuestSource, piece: Piece, feed: Feed) {
         let supply = self.supplies[guest.supply()].as_deref_mut();
         let magazine = &mut supply.expect("it stays while guests draw on it").magazine;
-        let Lost { no_frame, too_big, empty } =
-            guest.receive(&mut self.burst, &mut self.records, piece, magazine);
+        let packets =
+            Received { burst: &mut self.burst, records: &mut self.records, undone: &mut self.undone };
+        let Lost { no_frame, too_big, bad } = guest.receive(packets, piece, magazine);
+        self.see_undone();
         self.count_lost(feed, no_frame, DropReason::NoFrame);
         self.count_lost(feed, too_big, DropReason::RxTooBig);
-        self.count_lost(feed, empty, DropReason::BadFrame);
+        self.count_lost(feed, bad, DropReason::BadFrame);
+    }
+
+    fn see_undone(&mut self) {
+        let records = &self.records[..self.burst.len()];
+        self.has_undone = records.iter().any(|record| record.facts.is_undone);
     }
 
     /// Packets that the port sent and that are not in the burst. The kernel counts those of its rings.

@@ -5,6 +5,7 @@
 //! thousands of frames posted; taking them back costs a few milliseconds, once, when nothing else is to be done.
 
 use forebay_pool::{Burst, Segment};
+use forebay_wire::net_header::NetHeader;
 use forebay_xsk::{Destination, TagEdit, Transmitter};
 
 use super::source::Supply;
@@ -84,7 +85,7 @@ impl Supply {
         let mut batch = transmitter.batch(arena, false);
         for _ in 0..packets {
             let to = Destination { ifindex: drain.ifindex.0, mark: 0, token: 0 };
-            batch.push(burst.packet(0), TagEdit::Keep, to);
+            batch.push(burst.packet(0), TagEdit::Keep, NetHeader::default(), to);
         }
         batch.flush(|_| ());
         burst.drain().for_each(|frame| self.magazine.put(frame));

@@ -2,13 +2,15 @@
 
 use forebay_control::{DropReason, PortId};
 use forebay_pool::{Arena, Burst, PacketSegments};
-use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
+use forebay_wire::net_header::NetHeader;
+use forebay_xsk::{Destination, Outcome, TxBatch, TxError};
 
 use super::classify::Headers;
 use super::exchange::Exchange;
+use super::finish::finish;
 use super::join::{self, JointRun};
 use super::outlet::Outlet;
-use super::parcel::Undeliverable;
+use super::parcel::{Leaving, Pieces, Undeliverable};
 use super::verdict::Verdict;
 use super::{TURN, Worker};
 use crate::counters::PortCell;
@@ -19,7 +21,7 @@ impl Worker {
     /// Sends the burst. A flooded packet is one frame, however many ports it goes to.
     pub(super) fn transmit(&mut self, arena: &Arena, topology: &Topology) {
         self.join(arena, topology);
-        let with_joints = !self.runs.is_empty();
+        let with_joints = !self.runs.is_empty() || self.has_undone;
         let mut out = Out {
             batch: self.transmitter.as_mut().map(|transmitter| transmitter.batch(arena, with_joints)),
             exchange: self.exchange.as_mut(),
@@ -31,6 +33,11 @@ impl Worker {
             copies: 0,
             departed: 0,
         };
+        let (burst, records, undone) = (&self.burst, &self.records, &self.undone);
+        let packet = |index: usize| Packet {
+            segments: burst.packet(index),
+            undone: if records[index].facts.is_undone { undone[index] } else { NetHeader::default() },
+        };
         let mut runs = self.runs.iter().peekable();
         let mut index = 0;
         while index < self.burst.len() {
@@ -40,8 +47,8 @@ impl Worker {
                     (Verdict::Forward(port), Some(joint)) => {
                         out.send_joint(port, &self.burst, joint, headers)
                     }
-                    (Verdict::Forward(port), None) => out.send_to(port, self.burst.packet(index), headers),
-                    (Verdict::Flood, _) => out.flood(self.burst.packet(index), headers),
+                    (Verdict::Forward(port), None) => out.send_to(port, packet(index), headers),
+                    (Verdict::Flood, _) => out.flood(packet(index), headers),
                     (Verdict::Drop(_) | Verdict::Refused(..), _) => {}
                 }
             }
@@ -49,7 +56,7 @@ impl Worker {
         }
         for (index, port) in &self.extras {
             if let Ok(headers) = self.records[*index].classified {
-                out.send_to(*port, self.burst.packet(*index), headers);
+                out.send_to(*port, packet(*index), headers);
             }
         }
         out.flush();
@@ -68,7 +75,7 @@ impl Worker {
         let mut passed = 0;
         while passed < TURN && exchange.take(&mut self.handed) {
             passed += 1;
-            let port = self.handed[0].port;
+            let Leaving { port, packets, .. } = self.handed[0].leaving;
             let len_bytes = self.handed.iter().map(|parcel| u32::from(parcel.segment.len)).sum();
             let result = match &mut self.outlets[usize::from(port.0)] {
                 Some(outlet) => {
@@ -85,7 +92,7 @@ impl Worker {
                 }
             };
             if let Some(port) = topology.port(port) {
-                count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, 1);
+                count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, packets.into());
             }
         }
         show_owed(&mut self.outlets, &mut self.owing);
@@ -102,6 +109,13 @@ fn show_owed(outlets: &mut [Option<Box<Outlet>>], owing: &mut Vec<PortId>) {
     }
 }
 
+/// One packet of the burst.
+#[derive(Clone, Copy)]
+struct Packet<'a> {
+    segments: PacketSegments<'a>,
+    undone: NetHeader,
+}
+
 /// Packets on their way out, and who counts them.
 struct Out<'a> {
     batch: Option<TxBatch<'a>>,
@@ -116,7 +130,7 @@ struct Out<'a> {
 }
 
 impl<'a> Out<'a> {
-    fn flood(&mut self, packet: PacketSegments<'a>, headers: Headers) {
+    fn flood(&mut self, packet: Packet<'a>, headers: Headers) {
         let topology = self.topology;
         let input = headers.input;
         let input_is_isolated = topology.port(input).is_some_and(|port| port.isolated);
@@ -127,78 +141,105 @@ impl<'a> Out<'a> {
         }
     }
 
-    fn send_to(&mut self, port: PortId, packet: PacketSegments<'a>, headers: Headers) {
+    fn send_to(&mut self, port: PortId, packet: Packet<'a>, headers: Headers) {
         if let Some(port) = self.topology.port(port) {
             self.send(port, packet, headers);
         }
     }
 
-    fn send(&mut self, port: &PortEntry, packet: PacketSegments<'a>, headers: Headers) {
-        self.count_copies(port, 1);
+    fn send(&mut self, port: &PortEntry, packet: Packet<'a>, headers: Headers) {
         let edit = headers.egress(&port.vlans);
         match port.way_out(headers.src, headers.dst, self.topology.port(headers.input)) {
             Some(Output::Netdev(ifindex)) => {
+                self.count_copies(port, 1);
                 let token = token(port, 1);
                 if let Some(batch) = self.batch_with_room(port, 1) {
-                    batch.push(packet, edit, Destination { ifindex: ifindex.0, mark: headers.mark, token });
+                    let to = Destination { ifindex: ifindex.0, mark: headers.mark, token };
+                    batch.push(packet.segments, edit, packet.undone, to);
                 }
             }
-            Some(Output::Memory { owner, .. } | Output::Guest { owner }) => {
-                self.send_owned(port, owner, packet, edit, headers.mark)
+            Some(output @ (Output::Memory { owner, .. } | Output::Guest { owner })) => {
+                let pieces = Pieces::edited(self.arena, packet.segments, edit);
+                let undone = packet.undone.moved_by(edit.growth());
+                let leaving = Leaving { port: port.id, mark: headers.mark, packets: 1, undone };
+                if matches!(output, Output::Memory { .. }) && !undone.is_plain() {
+                    self.send_finished(port, owner, &pieces, leaving);
+                } else {
+                    self.send_owned(port, owner, &pieces, leaving);
+                }
             }
-            None => self.lose(port, DropReason::TxPortDown, 1),
+            None => {
+                self.count_copies(port, 1);
+                self.lose(port, DropReason::TxPortDown, 1);
+            }
         }
     }
 
-    /// Runs are made for netdevs alone ([`PortEntry::takes_joints`]).
+    /// Runs are made for those that take them ([`PortEntry::takes_joints`]).
     fn send_joint(&mut self, port: PortId, burst: &'a Burst, joint: &JointRun, headers: Headers) {
         let Some(port) = self.topology.port(port) else { return };
         let packets = joint.run.segments();
-        self.count_copies(port, packets);
-        let Some(Output::Netdev(ifindex)) =
-            port.way_out(headers.src, headers.dst, self.topology.port(headers.input))
-        else {
-            return self.lose(port, DropReason::TxPortDown, packets);
-        };
         let (arena, edit) = (self.arena, headers.egress(&port.vlans));
-        let to = Destination { ifindex: ifindex.0, mark: headers.mark, token: token(port, packets) };
-        if let Some(batch) = self.batch_with_room(port, packets) {
-            join::push(batch, arena, burst, joint, edit, to);
+        match port.way_out(headers.src, headers.dst, self.topology.port(headers.input)) {
+            Some(Output::Netdev(ifindex)) => {
+                self.count_copies(port, packets);
+                let to = Destination { ifindex: ifindex.0, mark: headers.mark, token: token(port, packets) };
+                if let Some(batch) = self.batch_with_room(port, packets) {
+                    let mut room = join::Room::default();
+                    let described = joint.describe(arena, burst, edit, &mut room);
+                    batch.push_joint(described, joint.packets(burst), to);
+                }
+            }
+            Some(Output::Guest { owner }) => {
+                let mut room = join::Room::default();
+                let described = joint.describe(arena, burst, edit, &mut room);
+                let pieces = joint.pieces(arena, burst, &described);
+                let leaving =
+                    Leaving { port: port.id, mark: headers.mark, packets, undone: described.undone() };
+                self.send_owned(port, owner, &pieces, leaving);
+            }
+            Some(Output::Memory { .. }) | None => {
+                self.count_copies(port, packets);
+                self.lose(port, DropReason::TxPortDown, packets);
+            }
         }
     }
 
     /// To a queue with one producer: this worker, or another that is handed the packet and counts it.
-    fn send_owned(
-        &mut self,
-        port: &PortEntry,
-        owner: usize,
-        packet: PacketSegments<'a>,
-        edit: TagEdit,
-        mark: u32,
-    ) {
-        let to = (port.id, mark);
-        if owner == self.worker {
-            let outlet = self.outlets[usize::from(port.id.0)].as_mut();
-            let owing = &mut *self.owing;
-            let sent = outlet.map(|outlet| {
-                let was_owed = outlet.is_owed();
-                let sent = outlet.send(self.arena, packet, edit, to).map_err(tx_error);
-                if !was_owed && outlet.is_owed() {
-                    owing.push(port.id);
-                }
-                sent
-            });
-            let (len_bytes, result) = match sent.unwrap_or(Err(TxError::PortDown)) {
-                Ok(len_bytes) => (len_bytes as u32, Ok(())),
-                Err(error) => (0, Err(error)),
-            };
-            return count(port.cells.of(self.worker), Outcome { token: 0, len_bytes, result }, 1);
+    fn send_owned(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
+        self.count_copies(port, leaving.packets);
+        let sent = match owner == self.worker {
+            true => self.put(pieces, leaving),
+            false => match &mut self.exchange {
+                Some(exchange) => exchange.hand(owner, pieces, leaving),
+                None => Err(Undeliverable::Down),
+            },
+        };
+        if sent.is_err() || owner == self.worker {
+            let outcome =
+                Outcome { token: 0, len_bytes: pieces.len() as u32, result: sent.map_err(tx_error) };
+            count(port.cells.of(self.worker), outcome, leaving.packets.into());
         }
-        let Some(exchange) = &mut self.exchange else { return self.lose(port, DropReason::TxPortDown, 1) };
-        if let Err(error) = exchange.hand(owner, self.arena, packet, edit, to) {
-            let result = Err(tx_error(error));
-            count(port.cells.of(self.worker), Outcome { token: 0, len_bytes: 0, result }, 1);
+    }
+
+    /// To a queue of this worker's.
+    fn put(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Result<(), Undeliverable> {
+        let outlet = self.outlets[usize::from(leaving.port.0)].as_mut().ok_or(Undeliverable::Down)?;
+        let was_owed = outlet.is_owed();
+        let sent = outlet.send(pieces, leaving);
+        if !was_owed && outlet.is_owed() {
+            self.owing.push(leaving.port);
         }
+        sent
+    }
+
+    /// To a queue that takes only packets of which nothing is left undone.
+    fn send_finished(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
+        let finished = Leaving { undone: NetHeader::default(), ..leaving };
+        let _all_are_counted = finish(pieces, &leaving.undone, |parts| {
+            self.send_owned(port, owner, &Pieces::listed(parts.iter().copied()), finished);
+            Ok(())
+        });
     }
 
     /// Counts copies that are to leave at `port`; each is then sent or lost.
@@ -247,6 +288,7 @@ fn tx_error(error: Undeliverable) -> TxError {
     match error {
         Undeliverable::Full => TxError::Full,
         Undeliverable::TooLong => TxError::TooBig,
+        Undeliverable::Down => TxError::PortDown,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use forebay_pool::{Arena, Burst, FrameSize, Segment};
+use forebay_wire::net_header::NetHeader;
 use forebay_xsk::{Destination, TagEdit, Transmitter};
 
 use crate::Sender;
@@ -45,7 +46,7 @@ impl Sender for PacketSender {
                 let frame = (number as usize / self.copies) % BURST;
                 let ifindex = self.ports[number as usize % self.ports.len()];
                 let to = Destination { ifindex, mark: 0, token: 0 };
-                queued.push(self.burst.packet(frame), TagEdit::Keep, to);
+                queued.push(self.burst.packet(frame), TagEdit::Keep, NetHeader::default(), to);
             }
             let mut refused = 0;
             queued.flush(|outcome| refused += u64::from(outcome.result.is_err()));

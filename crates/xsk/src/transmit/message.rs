@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "describes frames to the kernel by pointers")]
 
 use forebay_pool::Arena;
+use forebay_wire::net_header::NetHeader;
 
 use super::{Destination, Outcome, TxError};
 
@@ -97,21 +98,33 @@ struct Mark {
     padding: u32,
 }
 
-/// `struct virtio_net_hdr`, include/uapi/linux/virtio_net.h; all zero for a packet as it is.
-#[derive(Clone, Copy, Default)]
+/// `struct virtio_net_hdr`, include/uapi/linux/virtio_net.h, in the machine's byte order; all zero for a packet as it is.
+#[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Offload {
-    pub(super) flags: u8,
-    pub(super) gso_type: u8,
-    pub(super) header_len: u16,
-    pub(super) gso_size: u16,
-    pub(super) checksum_start: u16,
-    pub(super) checksum_offset: u16,
+struct Offload {
+    flags: u8,
+    gso_type: u8,
+    header_len: u16,
+    gso_size: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
 }
 
-pub(super) const NEEDS_CHECKSUM: u8 = 1;
-pub(super) const GSO_TCPV4: u8 = 1;
-pub(super) const GSO_TCPV6: u8 = 4;
+impl From<NetHeader> for Offload {
+    #[inline]
+    fn from(header: NetHeader) -> Self {
+        let NetHeader { flags, gso_type, hdr_len, gso_size, csum_start, csum_offset } = header;
+        Self {
+            flags,
+            gso_type,
+            header_len: hdr_len,
+            gso_size,
+            checksum_start: csum_start,
+            checksum_offset: csum_offset,
+        }
+    }
+}
+
 /// Where the checksum lies in a TCP header.
 pub(super) const TCP_CHECKSUM: u16 = 16;
 
@@ -126,7 +139,7 @@ pub(super) struct Message<'m, 'a> {
 
 impl Message<'_, '_> {
     #[inline]
-    pub(super) fn start(&mut self, offload: Offload, with_joints: bool) {
+    pub(super) fn start(&mut self, undone: NetHeader, with_joints: bool) {
         let arrays = &mut *self.arrays;
         let header = &mut arrays.messages[self.index].msg_hdr;
         header.msg_name = std::ptr::from_mut(&mut arrays.addresses[self.index]).cast();
@@ -135,7 +148,7 @@ impl Message<'_, '_> {
         header.msg_iovlen = 0;
         arrays.first_pieces[self.index] = *self.pieces;
         if with_joints {
-            arrays.offloads[self.index] = offload;
+            arrays.offloads[self.index] = undone.into();
             let start = std::ptr::from_ref(&arrays.offloads[self.index]).cast();
             self.add_at(start, size_of::<Offload>());
         }

@@ -205,7 +205,9 @@ impl Product {
     fn send(&mut self, input: u16, bytes: &[u8], flow_id: u32) {
         let facts = Facts { flow_id, ..Facts::default() };
         let (sender, _) = &mut self.ends[usize::from(input)];
-        sender.send(MemoryPacket { bytes: bytes.into(), facts }).expect("room for two");
+        sender
+            .send(MemoryPacket { bytes: bytes.into(), facts, undone: Default::default() })
+            .expect("room for two");
     }
 
     /// What has left.
