@@ -19,6 +19,7 @@ mod harness;
 mod hints;
 mod hostile;
 mod loops;
+mod machine_offloads;
 mod machines;
 mod meanwhile;
 mod mixed;
@@ -54,6 +55,7 @@ fn main() {
     flows::register(&mut suite);
     steering::register(&mut suite);
     groups::register(&mut suite);
+    machine_offloads::register(&mut suite);
     machines::register(&mut suite);
     nodes::register(&mut suite);
     handover::register(&mut suite);

@@ -185,7 +185,9 @@ impl Control {
 
     /// Shows workers the ports as they are now. Flows that relied on what has changed are void when this returns.
     fn publish(&self) {
-        self.publication.publish(self.ports.values().map(Port::entry), || self.flow_book().last_flow_id());
+        let joins = self.shared.join_segments;
+        let entries = self.ports.values().map(|port| port.entry(joins));
+        self.publication.publish(entries, || self.flow_book().last_flow_id());
         self.ports.shown();
         // New ports are probed for loops.
         self.shared.attention.call();

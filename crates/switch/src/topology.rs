@@ -72,7 +72,8 @@ pub(crate) struct PortEntry {
     pub(crate) is_blocked: bool,
     /// Longest packet that it sends, without the Ethernet header.
     pub(crate) mtu: u32,
-    /// Its netdev leaves large TCP packets whole, or cuts them at once.
+    /// TCP segments that leave by it are joined: its netdev leaves large packets whole or cuts them at once, or its guest
+    /// takes them.
     pub(crate) takes_joints: bool,
     /// Packets may come in with their L4 checksum unfinished (XDP on a virtual netdev).
     pub(crate) completes_checksums: bool,
@@ -198,6 +199,8 @@ pub(crate) struct Topology {
     /// Flow ids up to this one stand for packets that other rules had told apart.
     last_flow_id_before: u32,
     rules: Arc<RuleSet>,
+    /// A port takes joint packets.
+    takes_joints: bool,
     /// No other snapshot has it.
     serial: u64,
 }
@@ -213,9 +216,11 @@ impl Topology {
             carries_flows: false,
             last_flow_id_before: 0,
             rules: Arc::default(),
+            takes_joints: false,
             serial: 0,
         };
         for entry in entries {
+            topology.takes_joints |= entry.takes_joints;
             let index = usize::from(entry.id.0);
             if topology.ports.len() <= index {
                 topology.ports.resize(index + 1, None);
@@ -278,6 +283,12 @@ impl Topology {
     #[inline]
     pub(crate) fn knows_flow_id(&self, port: &PortEntry, flow_id: u32) -> bool {
         flow_id != 0 && is_after(flow_id, self.last_flow_id_before) && port.knows_flow_id(flow_id)
+    }
+
+    /// Whether any port takes joint packets.
+    #[inline]
+    pub(crate) fn takes_joints(&self) -> bool {
+        self.takes_joints
     }
 
     /// Tells snapshots apart.

@@ -49,11 +49,14 @@ features! {
 }
 
 /// Words that name features, alone or several at once.
-const WORDS: [(&str, Features); 19] = [
+const WORDS: [(&str, Features); 22] = [
     ("csum", Features(1 | 1 << 1)),
     ("gso", Features(1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 54 | 1 << 55 | 1 << 56)),
     ("host-gso", Features(1 << 11 | 1 << 12 | 1 << 13 | 1 << 56)),
     ("guest-gso", Features(1 << 7 | 1 << 8 | 1 << 9 | 1 << 54 | 1 << 55)),
+    ("host-tso", Features(1 << 11 | 1 << 12)),
+    ("guest-tso", Features(1 << 7 | 1 << 8)),
+    ("ecn", Features(1 << 9 | 1 << 13)),
     ("uso", Features(1 << 54 | 1 << 55 | 1 << 56)),
     ("mrg", Features::MRG_RXBUF),
     ("mtu", Features::MTU),

@@ -91,8 +91,11 @@ impl Change<'_> {
 
     /// The features that were agreed on.
     pub(crate) fn guest_has_features(&mut self, key: GuestKey, features: Features) {
-        if let Some(guest) = self.guest_mut(key) {
-            guest.features = features;
+        let Some(guest) = self.guest_mut(key) else { return };
+        let took_joints = guest.takes_joints();
+        guest.features = features;
+        if guest.takes_joints() != took_joints {
+            self.publish();
         }
     }
 

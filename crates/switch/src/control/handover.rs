@@ -120,7 +120,7 @@ impl Control {
             rss: port.rss.asked(),
             hints: port.hints.hints().asked(),
         };
-        SavedPort { spec: port.spec.clone(), seen: seen(&port.entry()), asked }
+        SavedPort { spec: port.spec.clone(), seen: seen(&port.entry(false)), asked }
     }
 
     fn counted_so_far(&self, id: PortId, carried: PortCounters) -> PortCounters {
@@ -216,7 +216,7 @@ impl Control {
     fn change_what_is_other(&self, saved: &[FittedPort]) {
         let generations = &self.shared.generations;
         for port in saved {
-            let now = self.ports.get(&port.id).map(Port::entry).and_then(|entry| seen(&entry));
+            let now = self.ports.get(&port.id).map(|port| port.entry(false)).and_then(|entry| seen(&entry));
             if now.is_none() || now != port.port.seen || port.id != port.was {
                 generations.set_port(port.id.0, generations.of_port(port.id.0) + 1);
             }

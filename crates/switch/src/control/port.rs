@@ -138,8 +138,8 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// How the packet path sees it.
-    pub(super) fn entry(&self) -> PortEntry {
+    /// How the packet path sees it. `joins`: segments are joined for netdevs, too.
+    pub(super) fn entry(&self, joins: bool) -> PortEntry {
         let usable = self.state.carries();
         PortEntry {
             id: self.id,
@@ -153,7 +153,7 @@ impl Port {
             steering: self.steering(),
             channels: self.tuning.workers.as_slice().into(),
             mtu: self.mtu(),
-            takes_joints: self.takes_joints(),
+            takes_joints: self.takes_joints(joins),
             completes_checksums: self.completes_checksums,
             cells: Arc::clone(&self.cells),
             latency: self.latency.clone(),
@@ -175,11 +175,12 @@ impl Port {
         }
     }
 
-    fn takes_joints(&self) -> bool {
+    fn takes_joints(&self, joins: bool) -> bool {
+        let is_virtual = |at: &Attachment| !at.netdev.has_parent_device();
         match &self.guest {
             Some(guest) => guest.takes_joints(),
             // A virtual netdev has no queue of its own in which packets that came another way could overtake.
-            None => self.attachment.is_some() && self.attachments().all(|at| !at.netdev.has_parent_device()),
+            None => joins && self.attachment.is_some() && self.attachments().all(is_virtual),
         }
     }
 

@@ -82,3 +82,81 @@ fn between<'a>(
         (first < last).then(|| &piece[first - start..last - start])
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_wire::net_header::{NEEDS_CSUM, gso};
+    use forebay_wire::{Verdict, verify_l4};
+
+    use super::*;
+
+    const IP: usize = 18;
+    const UDP: usize = IP + 20;
+    const PAYLOAD: usize = UDP + 8;
+
+    /// A datagram over IPv4 in VLAN 7 with an unfinished checksum.
+    fn datagram(payload: usize) -> Vec<u8> {
+        let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0, 7, 8, 0];
+        packet.extend([0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend([0, 53, 0, 54, 0, 0, 0, 0]);
+        packet.extend((0..payload).map(|at| at as u8));
+        let length = |from: usize| ((packet.len() - from) as u16).to_be_bytes();
+        let (of_ip, of_udp) = (length(IP), length(UDP));
+        packet[IP + 2..IP + 4].copy_from_slice(&of_ip);
+        packet[UDP + 4..UDP + 6].copy_from_slice(&of_udp);
+        let pseudo = (0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 17 + u32::from(u16::from_be_bytes(of_udp))) as u16;
+        packet[UDP + 6..UDP + 8].copy_from_slice(&pseudo.to_be_bytes());
+        packet
+    }
+
+    /// What comes out if the packet lies in pieces as one does that gets a tag.
+    fn finished(packet: &[u8], undone: &NetHeader) -> Vec<Vec<u8>> {
+        let (addresses, rest) = packet.split_at(12);
+        let (tag, rest) = rest.split_at(4);
+        let mut out = Vec::new();
+        finish(&Pieces::listed([addresses, tag].into_iter().chain(rest.chunks(1000))), undone, |parts| {
+            out.push(parts.concat());
+            Ok(())
+        })
+        .expect("the closure always is content");
+        out
+    }
+
+    fn undone() -> NetHeader {
+        NetHeader { flags: NEEDS_CSUM, csum_start: UDP as u16, csum_offset: 6, ..NetHeader::default() }
+    }
+
+    #[test]
+    fn a_checksum_is_finished_and_nothing_else_changes() {
+        let packet = datagram(3001);
+        let out = finished(&packet, &undone());
+        assert_eq!(out.len(), 1);
+        assert_eq!(verify_l4(&[&out[0][..]]), Verdict::Good);
+        let mut expected = packet;
+        expected[UDP + 6..PAYLOAD].copy_from_slice(&out[0][UDP + 6..PAYLOAD]);
+        assert_eq!(out[0], expected);
+    }
+
+    #[test]
+    fn a_long_packet_is_cut_into_packets_with_its_tag() {
+        let packet = datagram(3001);
+        let out = finished(&packet, &NetHeader { gso_type: gso::UDP_L4, gso_size: 1400, ..undone() });
+        assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [1400, 1400, 201].map(|len| PAYLOAD + len));
+        assert!(
+            out.iter().all(|part| part[..IP] == packet[..IP] && verify_l4(&[&part[..]]) == Verdict::Good)
+        );
+        let payload: Vec<u8> = out.iter().flat_map(|part| part[PAYLOAD..].to_vec()).collect();
+        assert_eq!(payload, packet[PAYLOAD..]);
+    }
+
+    #[test]
+    fn a_part_that_is_not_put_ends_it() {
+        let (packet, mut put) = (datagram(3001), 0);
+        let undone = NetHeader { gso_type: gso::UDP_L4, gso_size: 1000, ..undone() };
+        let result = finish(&Pieces::whole(&packet), &undone, |_| {
+            put += 1;
+            if put == 2 { Err(Undeliverable::Full) } else { Ok(()) }
+        });
+        assert_eq!((result, put), (Err(Undeliverable::Full), 2));
+    }
+}

@@ -35,7 +35,7 @@ impl Worker {
     /// Finds the runs of the burst, in order.
     pub(super) fn join(&mut self, arena: &Arena, topology: &Topology) {
         self.runs.clear();
-        if !self.shared.join_segments {
+        if !topology.takes_joints() {
             return;
         }
         let mut index = 0;

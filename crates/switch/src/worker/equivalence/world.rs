@@ -53,7 +53,7 @@ pub(super) fn entry(id: u16, port: &Port, ifindex: IfIndex) -> PortEntry {
         output: port.is_up.then_some(Output::Memory { owner: 0, ifindex }),
         isolated: port.is_isolated,
         mtu: port.mtu as u32,
-        takes_joints: true,
+        takes_joints: false,
         completes_checksums: port.leaves_checksums,
         is_xdp: true,
         takes_frames: port.takes_frames,

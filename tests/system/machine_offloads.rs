@@ -1,0 +1,127 @@
+//! What a virtual machine leaves undone: long packets and unfinished checksums go through whole, and are cut and finished
+//! for those that take none.
+
+use std::net::Ipv4Addr;
+
+use forebay_control::port::PortShow;
+use forebay_testbed::dut::{Client, ForebayOptions};
+use forebay_testbed::machine::{Machine, MachineOptions};
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
+use forebay_testbed::{Host, Lab, LabError, PortKind, Result};
+
+use crate::bed::Bed;
+use crate::harness::{Outcome, Subject, Suite, ensure_program};
+
+const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
+const OTHER_V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 2);
+const DATAGRAM_PORT: u16 = 5202;
+const STREAM_BYTES: u64 = 64 << 20;
+/// What a stream takes if each packet fills an Ethernet frame.
+const SHORT_PACKETS: u64 = STREAM_BYTES / 1448;
+/// Prints how many damaged packets the machine's stack has seen.
+const SNMP: &str = "cat /proc/net/snmp";
+
+pub fn register(suite: &mut Suite) {
+    suite.heavy_on_forebay("long_packets_of_a_virtual_machine_go_through_whole", whole);
+    suite.heavy_once("a_virtual_machine_gets_what_another_leaves_undone", || between_two(""));
+    suite.heavy_once("a_virtual_machine_that_takes_no_long_packets_gets_short_ones", || {
+        between_two("-guest-gso")
+    });
+    suite.heavy_once("a_virtual_machine_that_takes_nothing_undone_gets_finished_packets", || {
+        between_two("-csum,-gso")
+    });
+}
+
+struct Scene {
+    client: Client,
+    host: Host,
+    bed: Bed,
+}
+
+impl Scene {
+    fn new(subject: Subject, masks: &[(&str, &str)]) -> Result<Scene> {
+        let mut bed = Bed::of(Lab::new("offloads")?, ForebayOptions::default())?;
+        let host = bed.lab.host("h1", subject.kind())?;
+        bed.attach([&host])?;
+        let scene = Scene { client: bed.client(), host, bed };
+        for (port, mask) in masks {
+            let socket = scene.bed.lab.path(&format!("{port}.sock")).display().to_string();
+            let features = format!("--features={mask}");
+            scene.client.ok(&["port", "add", port, "--vhost-user", &socket, &features])?;
+        }
+        Ok(scene)
+    }
+
+    fn boot(&self, name: &str, v4: Ipv4Addr, script: &str) -> Result<Machine> {
+        let socket = self.bed.lab.path(&format!("{name}.sock"));
+        Machine::boot(&self.bed.lab, &MachineOptions { name, socket: &socket, v4, pairs: 1, script })
+    }
+
+    fn port(&self, name: &str) -> Result<PortShow> {
+        self.client.port(name)
+    }
+}
+
+/// Segments and datagrams with wrong checksums, by what /proc/net/snmp says: a line of names, then one of numbers.
+fn damaged(snmp: &str) -> Vec<u64> {
+    let of = |protocol: &str| {
+        let mut lines = snmp.lines().filter_map(|line| line.trim().strip_prefix(protocol));
+        let (names, numbers) = (lines.next()?, lines.next()?);
+        let at = names.split_whitespace().position(|name| name == "InCsumErrors")?;
+        numbers.split_whitespace().nth(at)?.parse().ok()
+    };
+    ["Tcp: ", "Udp: "].iter().filter_map(|protocol| of(protocol)).collect()
+}
+
+/// No damaged packet came to the host.
+fn is_host_content(host: &Host) -> Result<bool> {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+    let snmp = host.netns().enter(read)?.map_err(|error| LabError::system("reading snmp", error))?;
+    Ok(damaged(&snmp) == [0, 0])
+}
+
+fn whole(subject: Subject) -> Outcome {
+    ensure_program()?;
+    let scene = Scene::new(subject, &[("vm1", "")])?;
+    let _server = IperfServer::start(&scene.bed.lab, &scene.host)?;
+    let host = scene.host.v4();
+    let datagrams = format!("iperf3 -u -c {host} -n 1M -l 1000 -b 0 | grep -E 'sender|receiver'");
+    let script = format!(
+        "iperf3 -c {host} -n {STREAM_BYTES} | grep -E 'sender|receiver'; {datagrams}; echo sent; iperf3 -s -1; \
+         echo rx $(cat /sys/class/net/eth0/statistics/rx_packets); {SNMP}"
+    );
+    let mut machine = scene.boot("vm1", V4, &script)?;
+    machine.wait_for_output("Server listening")?;
+    let sent = scene.port("vm1")?.counters.rx_packets;
+    let report = Iperf::bytes(STREAM_BYTES).to(&scene.host, V4.into())?;
+    assert!(report.is_complete(STREAM_BYTES), "{report:?}");
+    let said = machine.wait()?;
+    let received = said.lines().find_map(|line| line.trim().strip_prefix("rx ")?.parse::<u64>().ok());
+    assert!(received.is_some_and(|received| received < SHORT_PACKETS / 2), "segments are joined: {said}");
+    assert!(sent < SHORT_PACKETS / 4, "{sent} packets");
+    assert_eq!(damaged(&said), [0, 0], "{said}");
+    assert!(is_host_content(&scene.host)?);
+    assert!(scene.client.stats_check()?.balanced);
+    Ok(())
+}
+
+fn between_two(mask: &str) -> Outcome {
+    ensure_program()?;
+    let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[("vm1", mask), ("vm2", "")])?;
+    let servers = format!("iperf3 -s -1 -p {DATAGRAM_PORT} & iperf3 -s -1; wait %1; {SNMP}");
+    let mut server = scene.boot("vm1", V4, &servers)?;
+    server.wait_for_output(&format!("Server listening on {DATAGRAM_PORT}"))?;
+    server.wait_for_output("Server listening on 5201")?;
+    let (stream, datagrams) = (
+        format!("iperf3 -c {V4} -n {STREAM_BYTES}"),
+        format!("iperf3 -u -c {V4} -p {DATAGRAM_PORT} -n 1M -l 1000 -b 100M"),
+    );
+    let said = scene.boot("vm2", OTHER_V4, &format!("{stream}; {datagrams}; {SNMP}"))?.wait()?;
+    assert_eq!(said.matches("receiver").count(), 2, "{said}");
+    let heard = server.wait()?;
+    assert_eq!([damaged(&said), damaged(&heard)], [[0, 0], [0, 0]], "{said}\n{heard}");
+    let sent = scene.port("vm2")?.counters.rx_packets;
+    assert!(sent < SHORT_PACKETS / 4, "{sent} packets");
+    assert!(scene.client.stats_check()?.balanced);
+    Ok(())
+}
