@@ -18,8 +18,8 @@ const DATAGRAM_PORT: u16 = 5202;
 const STREAM_BYTES: u64 = 64 << 20;
 /// What a stream takes if each packet fills an Ethernet frame.
 const SHORT_PACKETS: u64 = STREAM_BYTES / 1448;
-/// Prints how many damaged packets the machine's stack has seen.
-const SNMP: &str = "cat /proc/net/snmp";
+/// Prints how many packets the machine has received, and how many of them its stack found damaged.
+const SNMP: &str = "cat /proc/net/snmp; echo rx $(cat /sys/class/net/eth0/statistics/rx_packets)";
 
 pub fn register(suite: &mut Suite) {
     suite.heavy_on_forebay("long_packets_of_a_virtual_machine_go_through_whole", whole);
@@ -73,6 +73,12 @@ fn damaged(snmp: &str) -> Vec<u64> {
     ["Tcp: ", "Udp: "].iter().filter_map(|protocol| of(protocol)).collect()
 }
 
+/// Packets that the machine has received.
+fn received(output: &str) -> u64 {
+    let number = output.lines().find_map(|line| line.trim().strip_prefix("rx ")?.parse().ok());
+    number.expect("the script ends with it")
+}
+
 /// No damaged packet came to the host.
 fn is_host_content(host: &Host) -> Result<bool> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
@@ -88,7 +94,7 @@ fn whole(subject: Subject) -> Outcome {
     let datagrams = format!("iperf3 -u -c {host} -n 1M -l 1000 -b 0 | grep -E 'sender|receiver'");
     let script = format!(
         "iperf3 -c {host} -n {STREAM_BYTES} | grep -E 'sender|receiver'; {datagrams}; echo sent; iperf3 -s -1; \
-         echo rx $(cat /sys/class/net/eth0/statistics/rx_packets); {SNMP}"
+         {SNMP}"
     );
     let mut machine = scene.boot("vm1", V4, &script)?;
     machine.wait_for_output("Server listening")?;
@@ -96,8 +102,7 @@ fn whole(subject: Subject) -> Outcome {
     let report = Iperf::bytes(STREAM_BYTES).to(&scene.host, V4.into())?;
     assert!(report.is_complete(STREAM_BYTES), "{report:?}");
     let said = machine.wait()?;
-    let received = said.lines().find_map(|line| line.trim().strip_prefix("rx ")?.parse::<u64>().ok());
-    assert!(received.is_some_and(|received| received < SHORT_PACKETS / 2), "segments are joined: {said}");
+    assert!(received(&said) < SHORT_PACKETS / 2, "segments are joined: {said}");
     assert!(sent < SHORT_PACKETS / 4, "{sent} packets");
     assert_eq!(damaged(&said), [0, 0], "{said}");
     assert!(is_host_content(&scene.host)?);
@@ -108,7 +113,8 @@ fn whole(subject: Subject) -> Outcome {
 fn between_two(mask: &str) -> Outcome {
     ensure_program()?;
     let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[("vm1", mask), ("vm2", "")])?;
-    let servers = format!("iperf3 -s -1 -p {DATAGRAM_PORT} & iperf3 -s -1; wait %1; {SNMP}");
+    let servers =
+        format!("iperf3 -s -1 -p {DATAGRAM_PORT} & datagrams=$!; iperf3 -s -1; wait $datagrams; {SNMP}");
     let mut server = scene.boot("vm1", V4, &servers)?;
     server.wait_for_output(&format!("Server listening on {DATAGRAM_PORT}"))?;
     server.wait_for_output("Server listening on 5201")?;
@@ -120,6 +126,8 @@ fn between_two(mask: &str) -> Outcome {
     assert_eq!(said.matches("receiver").count(), 2, "{said}");
     let heard = server.wait()?;
     assert_eq!([damaged(&said), damaged(&heard)], [[0, 0], [0, 0]], "{said}\n{heard}");
+    let is_cut = received(&heard) > SHORT_PACKETS;
+    assert_eq!(is_cut, !mask.is_empty(), "{heard}");
     let sent = scene.port("vm2")?.counters.rx_packets;
     assert!(sent < SHORT_PACKETS / 4, "{sent} packets");
     assert!(scene.client.stats_check()?.balanced);
