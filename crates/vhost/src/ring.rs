@@ -14,7 +14,7 @@ pub(crate) use packed::PackedRing;
 pub(crate) use split::SplitRing;
 
 use crate::error::RingError;
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, RawDescriptor};
 
 /// Descriptors that one chain may have, and pieces that all chains of one packet may have.
 pub const MAX_CHAIN: u32 = 256;
@@ -56,6 +56,19 @@ impl Ring {
         pieces: &mut Pieces,
     ) -> Result<Option<Fetched>, RingError> {
         either!(self, ring => ring.fetch(memory, ahead, direction, pieces))
+    }
+
+    /// Copies the first descriptor of the buffer that is `ahead` entries behind the next one, if the guest is known to have
+    /// shown it. It is not checked.
+    #[inline]
+    pub(crate) fn peek(&self, ahead: u16) -> Option<RawDescriptor> {
+        either!(self, ring => ring.peek(ahead))
+    }
+
+    /// Begins to bring the entry that is `ahead` entries behind the next one into the processor's cache.
+    #[inline]
+    pub(crate) fn fetch_entry(&self, ahead: u16) {
+        either!(self, ring => ring.fetch_entry(ahead));
     }
 
     /// Takes the next buffer and writes its used entry. `written` is the number of bytes that we wrote into it.

@@ -15,11 +15,16 @@ use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
 
 use crate::error::{RingError, VhostError};
 use crate::features::Features;
-use crate::memory::{GuestMemory, Piece};
+use crate::memory::{GuestMemory, Piece, Purpose};
 use crate::ring::{Direction, Fetched, MAX_RING, PackedRing, Pieces, Ring, SplitRing, packed, split};
 
 /// Bytes of the header of a modern device without hashes.
 const USUAL_HEADER: u32 = 12;
+
+/// Entries of the ring whose buffers are on their way into the cache while the ones before are copied.
+const AHEAD: u16 = 16;
+/// Bytes of each of them: the header, and what most small packets have.
+const AHEAD_BYTES: u32 = 76;
 
 /// Where a ring lies and where it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +83,8 @@ pub struct Virtqueue {
     chains: Vec<Fetched>,
     /// The buffer at the front, while a packet is offered.
     offered: Option<(Fetched, Offer)>,
+    /// Entries from the next one on whose buffers are on their way into the cache.
+    ahead: u16,
     header_bytes: u32,
     is_mergeable: bool,
     bells: Bells,
@@ -102,6 +109,7 @@ impl Virtqueue {
             pieces: Pieces::new(),
             chains: Vec::with_capacity(usize::from(place.size).min(crate::ring::MAX_PIECES)),
             offered: None,
+            ahead: 0,
             header_bytes: features.header_bytes(),
             is_mergeable: features.has(Features::MRG_RXBUF),
             bells,
@@ -155,6 +163,7 @@ impl Virtqueue {
         self.pieces.clear();
         let fetched = self.ring.fetch(&self.memory, 0, Direction::FromGuest, &mut self.pieces)?;
         let Some(fetched) = fetched else { return Ok(None) };
+        self.fetch_ahead(Purpose::Read);
         let needed = self.header_bytes;
         let Some(len) = fetched.len.checked_sub(needed) else {
             return Err(RingError::TooShort { len: fetched.len, needed });
@@ -172,19 +181,46 @@ impl Virtqueue {
         Ok(Some(offer))
     }
 
+    /// Begins to bring the next buffers into the cache, so that their copies need not wait one after the other.
+    #[inline]
+    fn fetch_ahead(&mut self, purpose: Purpose) {
+        while self.ahead < AHEAD {
+            let Some(first) = self.ring.peek(self.ahead) else { break };
+            self.memory.prefetch(first.address, first.len.min(AHEAD_BYTES), purpose);
+            self.ring.fetch_entry(self.ahead + AHEAD);
+            self.ahead += 1;
+        }
+    }
+
+    /// Takes the next buffer, and writes its used entry.
+    #[inline]
+    fn complete(&mut self, fetched: &Fetched, written: u32) {
+        self.ring.complete(fetched, written);
+        self.ahead = self.ahead.saturating_sub(fetched.slots);
+    }
+
     /// Copies the offered packet into `frames`, each as far as it goes, and gives its buffers back to the guest.
     /// Returns the number of bytes copied: less than the packet has only if the frames are too few. Packet path.
     #[inline]
     pub fn take<'a>(&mut self, frames: impl IntoIterator<Item = &'a mut [u8]>) -> u32 {
         let Some((fetched, offer)) = self.offered.take() else { return 0 };
-        let mut reader = Cursor::new(self.pieces.all(), self.header_bytes);
         let mut copied = 0;
-        for frame in frames {
-            let len = (frame.len() as u32).min(offer.len - copied);
-            reader.copy_from(&self.memory, &mut frame[..len as usize]);
-            copied += len;
+        if let [only] = self.pieces.all() {
+            // The usual case.
+            for frame in frames {
+                let len = (frame.len() as u32).min(offer.len - copied);
+                self.memory.copy_from(only, self.header_bytes + copied, &mut frame[..len as usize]);
+                copied += len;
+            }
+        } else {
+            let mut reader = Cursor::new(self.pieces.all(), self.header_bytes);
+            for frame in frames {
+                let len = (frame.len() as u32).min(offer.len - copied);
+                reader.copy_from(&self.memory, &mut frame[..len as usize]);
+                copied += len;
+            }
         }
-        self.ring.complete(&fetched, 0);
+        self.complete(&fetched, 0);
         copied
     }
 
@@ -192,7 +228,7 @@ impl Virtqueue {
     #[inline]
     pub fn discard(&mut self) {
         if let Some((fetched, _)) = self.offered.take() {
-            self.ring.complete(&fetched, 0);
+            self.complete(&fetched, 0);
         }
     }
 
@@ -212,21 +248,28 @@ impl Virtqueue {
             Put::Done => {}
             other => return Ok(other),
         }
+        self.fetch_ahead(Purpose::Write);
         let bytes = header.to_bytes(self.chains.len() as u16);
-        let mut writer = Cursor::new(self.pieces.all(), self.header_bytes);
+        let mut left = len;
         match self.pieces.all() {
-            [first, ..] if self.header_bytes == USUAL_HEADER && first.len() >= USUAL_HEADER => {
-                self.memory.copy_to(first, 0, &bytes[..USUAL_HEADER as usize]);
+            // The usual case: it has room for all (`gather`).
+            [only] if self.header_bytes == USUAL_HEADER => {
+                self.memory.copy_to(only, 0, &bytes[..USUAL_HEADER as usize]);
+                for part in packet {
+                    let part = &part[..part.len().min(left as usize)];
+                    self.memory.copy_to(only, needed - left, part);
+                    left -= part.len() as u32;
+                }
             }
             pieces => {
                 Cursor::new(pieces, 0).copy_to(&self.memory, &bytes[..self.header_bytes as usize]);
+                let mut writer = Cursor::new(pieces, self.header_bytes);
+                for part in packet {
+                    let part = &part[..part.len().min(left as usize)];
+                    writer.copy_to(&self.memory, part);
+                    left -= part.len() as u32;
+                }
             }
-        }
-        let mut left = len;
-        for part in packet {
-            let part = &part[..part.len().min(left as usize)];
-            writer.copy_to(&self.memory, part);
-            left -= part.len() as u32;
         }
         debug_assert_eq!(left, 0, "a packet is as long as its caller says");
         self.finish(needed - left);
@@ -262,9 +305,10 @@ impl Virtqueue {
     #[inline]
     fn finish(&mut self, written: u32) {
         let mut left = written;
-        for fetched in &self.chains {
+        for index in 0..self.chains.len() {
+            let fetched = self.chains[index];
             let part = left.min(fetched.len);
-            self.ring.complete(fetched, part);
+            self.complete(&fetched, part);
             left -= part;
         }
     }

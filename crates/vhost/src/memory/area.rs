@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::log::DirtyLog;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Purpose, prefetch};
 
 /// A stretch of one region that holds part of a ring.
 #[derive(Debug)]
@@ -110,6 +110,12 @@ impl Area {
     pub(crate) fn load_u64(&self, offset: usize) -> u64 {
         // SAFETY: as above; only areas that begin at a multiple of 16 hold numbers of 8 bytes.
         u64::from_le(unsafe { AtomicU64::from_ptr(self.at(offset)) }.load(Ordering::Relaxed))
+    }
+
+    /// Begins to bring the cache line at `offset` into the processor's cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: usize, purpose: Purpose) {
+        prefetch(self.at::<u8>(offset), purpose);
     }
 
     /// Copies descriptor `index` of a table.

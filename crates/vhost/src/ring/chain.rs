@@ -63,6 +63,36 @@ impl Pieces {
         self.all.split_at(self.readable)
     }
 
+    /// Adds the only buffer of a chain, in the usual case: it goes the right way, has a length that it may have, and lies
+    /// in one region. Returns `false`, and adds nothing, in all others; these are [`Walk`]'s.
+    #[inline]
+    pub(crate) fn push_only(
+        &mut self,
+        memory: &GuestMemory,
+        descriptor: RawDescriptor,
+        flags: u16,
+        direction: Direction,
+    ) -> bool {
+        let is_usual = match direction {
+            Direction::FromGuest => flags & WRITE == 0 && descriptor.len <= MAX_PACKET_BYTES,
+            Direction::ToGuest => flags & WRITE != 0,
+            Direction::Both => false,
+        };
+        if !is_usual || descriptor.len == 0 || self.all.len() == MAX_PIECES {
+            return false;
+        }
+        match memory.piece(descriptor.address, descriptor.len) {
+            Some(piece) if piece.len() == descriptor.len => {
+                self.all.push(piece);
+                if direction == Direction::FromGuest {
+                    self.readable = self.all.len();
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Adds one buffer, which may lie in several regions.
     #[inline]
     fn push(&mut self, memory: &GuestMemory, address: u64, len: u32) -> Result<(), RingError> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::LOOK_AHEAD;
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, WRITE, Walk};
 use crate::error::RingError;
-use crate::memory::{Area, GuestMemory, RawDescriptor};
+use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
 
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
@@ -140,12 +140,32 @@ impl PackedRing {
         if !self.is_available(at) {
             return Ok(None);
         }
+        let only = self.ring.descriptor(at.index);
+        if only.fourth & (NEXT | INDIRECT) == 0 && pieces.push_only(memory, only, only.fourth, direction) {
+            return Ok(Some(Fetched { id: only.third, slots: 1, len: only.len }));
+        }
         let walk = Walk::new(memory, pieces, direction, u32::from(self.size));
         self.walk(walk, at.index).map(Some)
     }
 
-    /// Follows the chain, whose descriptors lie next to each other. Its last one has its id.
     #[inline]
+    pub(super) fn peek(&self, ahead: u16) -> Option<RawDescriptor> {
+        if ahead >= self.size {
+            return None;
+        }
+        let at = self.next.after(ahead, self.size);
+        self.is_available(at).then(|| self.ring.descriptor(at.index))
+    }
+
+    /// Begins to bring the entry that is `ahead` entries behind the next one into the cache.
+    #[inline]
+    pub(super) fn fetch_entry(&self, ahead: u16) {
+        let at = self.next.after(ahead.min(self.size - 1), self.size);
+        self.ring.prefetch(16 * usize::from(at.index), Purpose::Write);
+    }
+
+    /// Follows the chain, whose descriptors lie next to each other. Its last one has its id.
+    #[inline(never)]
     fn walk(&self, mut walk: Walk<'_>, first: u16) -> Result<Fetched, RingError> {
         let (mut index, mut slots) = (first, 1);
         loop {

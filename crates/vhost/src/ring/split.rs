@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, Walk};
 use crate::error::RingError;
-use crate::memory::{Area, GuestMemory, RawDescriptor};
+use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
 
 /// `VRING_USED_F_NO_NOTIFY` and `VRING_AVAIL_F_NO_INTERRUPT`: both ends use the same bit for "do not disturb".
 const DO_NOT_DISTURB: u16 = 1;
@@ -12,6 +12,8 @@ const DO_NOT_DISTURB: u16 = 1;
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;
+/// Used entries of a cache line.
+const USED_A_LINE: usize = 8;
 
 /// Bytes of the three parts of a ring of `size` entries, the event fields included.
 pub(crate) fn part_bytes(size: u16) -> [usize; 3] {
@@ -106,12 +108,42 @@ impl SplitRing {
         }
         let entry = ENTRIES + 2 * self.slot(position);
         let head = self.available.load_u16(entry, Ordering::Relaxed);
+        if head < self.size {
+            let only = self.descriptors.descriptor(head);
+            if only.third & (NEXT | INDIRECT) == 0 && pieces.push_only(memory, only, only.third, direction) {
+                return Ok(Some(Fetched { id: head, slots: 1, len: only.len }));
+            }
+        }
         let walk = Walk::new(memory, pieces, direction, u32::from(self.size));
         self.walk(walk, head).map(Some)
     }
 
-    /// Follows the chain from its head.
     #[inline]
+    pub(super) fn peek(&self, ahead: u16) -> Option<RawDescriptor> {
+        if ahead >= self.seen.wrapping_sub(self.next) {
+            return None;
+        }
+        let entry = ENTRIES + 2 * self.slot(self.next.wrapping_add(ahead));
+        let head = self.available.load_u16(entry, Ordering::Relaxed);
+        (head < self.size).then(|| self.descriptors.descriptor(head))
+    }
+
+    /// Begins to bring the descriptor that is `ahead` entries behind the next one into the cache, and the used entry.
+    #[inline]
+    pub(super) fn fetch_entry(&self, ahead: u16) {
+        let entry = ENTRIES + 2 * self.slot(self.next.wrapping_add(ahead));
+        let head = self.available.load_u16(entry, Ordering::Relaxed);
+        if head < self.size {
+            self.descriptors.prefetch(16 * usize::from(head), Purpose::Read);
+        }
+        let used = self.slot(self.completed.wrapping_add(ahead));
+        if used.is_multiple_of(USED_A_LINE) {
+            self.used.prefetch(ENTRIES + 8 * used, Purpose::Write);
+        }
+    }
+
+    /// Follows the chain from its head.
+    #[inline(never)]
     fn walk(&self, mut walk: Walk<'_>, head: u16) -> Result<Fetched, RingError> {
         let mut index = head;
         loop {
