@@ -2,13 +2,16 @@
 //! into those that it stands for. Netdevs take them as they are; the kernel does what a device cannot.
 
 use arrayvec::ArrayVec;
+use forebay_pool::MAX_SEGMENTS_PER_PACKET;
 use forebay_wire::cut::{self, Cut};
 use forebay_wire::net_header::NetHeader;
 
-use super::parcel::{MAX_PIECES, Pieces, Undeliverable};
+use super::parcel::{Pieces, Undeliverable};
 
-/// A packet in pieces, some of them made here.
-type Parts<'a> = ArrayVec<&'a [u8], { MAX_PIECES + 3 }>;
+/// A packet in pieces: those of its frames or of a run, and some that are made here.
+type Parts<'a> = ArrayVec<&'a [u8], MAX_PARTS>;
+const MAX_PARTS: usize = 72;
+const _: () = assert!(MAX_PARTS >= MAX_SEGMENTS_PER_PACKET + 5);
 
 /// Gives `put` the packets that a receiver gets. One that is not put ends it.
 ///
@@ -114,7 +117,8 @@ mod tests {
         let (addresses, rest) = packet.split_at(12);
         let (tag, rest) = rest.split_at(4);
         let mut out = Vec::new();
-        finish(&Pieces::listed([addresses, tag].into_iter().chain(rest.chunks(1000))), undone, |parts| {
+        let pieces: Vec<&[u8]> = [addresses, tag].into_iter().chain(rest.chunks(1000)).collect();
+        finish(&Pieces::listed(&pieces), undone, |parts| {
             out.push(parts.concat());
             Ok(())
         })

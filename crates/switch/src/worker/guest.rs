@@ -177,6 +177,15 @@ impl GuestSource {
     ) -> Result<(), Untaken> {
         let Offer { header, len } = offer;
         let payload = self.arena.frame_size().payload();
+        if header.is_plain()
+            && (1..=payload).contains(&len)
+            && let Some(mut frame) = magazine.take()
+        {
+            let len = self.queue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
+            packets.records[packets.burst.len()].facts = Facts::default();
+            packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, true);
+            return Ok(());
+        }
         let is_right = len > 0 && (header.is_plain() || self.features.check(&header, len).is_ok());
         let frames = match is_right {
             true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),

@@ -12,13 +12,14 @@ use forebay_wire::{Verdict as Checked, verify_l4};
 use forebay_xsk::{Joint, TagEdit, TxBatch};
 
 use super::Worker;
-use super::parcel::Pieces;
 use super::record::Record;
 use super::verdict::Verdict;
 use crate::topology::Topology;
 
 /// Packets shorter than this are not worth a look at their TCP header.
 const SHORTEST: u32 = 512;
+/// A header and the payloads of a run ([`TxBatch::fits`]).
+const MAX_PIECES: usize = 64;
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 /// An Ethernet header without tag: what an MTU does not count.
@@ -152,7 +153,12 @@ impl JointRun {
     }
 
     /// The joint packet in pieces.
-    pub(super) fn pieces<'a>(&self, arena: &'a Arena, burst: &'a Burst, joint: &Joint<'a>) -> Pieces<'a> {
+    pub(super) fn pieces<'a>(
+        &self,
+        arena: &'a Arena,
+        burst: &'a Burst,
+        joint: &Joint<'a>,
+    ) -> ArrayVec<&'a [u8], MAX_PIECES> {
         let skip = joint.skip_bytes as u16;
         let payloads = self.packets(burst).flat_map(move |packet| {
             packet.iter().enumerate().map(move |(index, segment)| {
@@ -160,7 +166,7 @@ impl JointRun {
                 arena.bytes(&segment.frame, segment.offset + skip, segment.len - skip)
             })
         });
-        Pieces::listed(std::iter::once(joint.header).chain(payloads))
+        std::iter::once(joint.header).chain(payloads).collect()
     }
 
     fn range(&self) -> Range<usize> {

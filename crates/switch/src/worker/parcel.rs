@@ -13,10 +13,6 @@ pub(super) const HEADROOM: u16 = 256;
 const ADDRESSES: usize = 12;
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
-/// Pieces of one packet: its segments, its addresses and a tag; or a header and the payloads of a run.
-pub(super) const MAX_PIECES: usize = 64;
-const _: () = assert!(MAX_PIECES >= MAX_SEGMENTS_PER_PACKET + 2);
-
 /// A packet on its way out of a port, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
@@ -49,58 +45,85 @@ pub(super) enum Undeliverable {
     Down,
 }
 
-/// The bytes of one packet as it leaves, in order.
+/// The bytes of one packet as it leaves, in order. Found from its frames as they are copied: most packets lie in one frame
+/// and keep their tag.
 pub(super) struct Pieces<'a> {
-    pieces: ArrayVec<&'a [u8], MAX_PIECES>,
-    /// A new tag, which goes in behind the addresses.
+    /// In front of a new tag.
+    addresses: &'a [u8],
     tag: Option<[u8; TAG]>,
+    /// Behind it.
+    head: &'a [u8],
+    rest: Rest<'a>,
+}
+
+/// What lies behind the first piece.
+#[derive(Clone, Copy)]
+enum Rest<'a> {
+    /// In frames of a burst.
+    Segments(&'a Arena, &'a [Segment]),
+    /// In frames that another worker handed over.
+    Parcels(&'a Arena, &'a [Parcel]),
+    /// Anywhere.
+    Bytes(&'a [&'a [u8]]),
+}
+
+impl<'a> Rest<'a> {
+    #[inline]
+    fn in_order(self) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let (arena, segments, parcels, bytes) = match self {
+            Rest::Segments(arena, segments) => (Some(arena), segments, &[][..], &[][..]),
+            Rest::Parcels(arena, parcels) => (Some(arena), &[][..], parcels, &[][..]),
+            Rest::Bytes(bytes) => (None, &[][..], &[][..], bytes),
+        };
+        let segments = segments.iter().chain(parcels.iter().map(|parcel| &parcel.segment));
+        let of = move |segment: &'a Segment| arena.map(|arena| bytes_of(arena, segment));
+        segments.filter_map(of).chain(bytes.iter().copied())
+    }
+}
+
+fn bytes_of<'a>(arena: &'a Arena, segment: &'a Segment) -> &'a [u8] {
+    arena.bytes(&segment.frame, segment.offset, segment.len)
 }
 
 impl<'a> Pieces<'a> {
     /// A packet in one piece.
     pub(super) fn whole(bytes: &'a [u8]) -> Self {
-        Self::listed([bytes])
+        Self { addresses: &[], tag: None, head: bytes, rest: Rest::Bytes(&[]) }
     }
 
-    /// A packet in these pieces, at most [`MAX_PIECES`].
-    pub(super) fn listed(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        Self { pieces: pieces.into_iter().collect(), tag: None }
+    /// A packet in these pieces, at least one.
+    pub(super) fn listed(pieces: &'a [&'a [u8]]) -> Self {
+        let (head, rest) = pieces.split_first().expect("a packet has a piece");
+        Self { addresses: &[], tag: None, head, rest: Rest::Bytes(rest) }
     }
 
     /// A packet that another worker copied into frames of `arena`.
     pub(super) fn handed(arena: &'a Arena, packet: &'a [Parcel]) -> Self {
-        Self::listed(packet.iter().map(|parcel| {
-            let Segment { frame, offset, len } = &parcel.segment;
-            arena.bytes(frame, *offset, *len)
-        }))
+        let (first, rest) = packet.split_first().expect("a packet has a frame");
+        let head = bytes_of(arena, &first.segment);
+        Self { addresses: &[], tag: None, head, rest: Rest::Parcels(arena, rest) }
     }
 
     /// A packet in frames of `arena`, with its tag as `edit` says. Its first segment holds the Ethernet header.
+    #[inline]
     pub(super) fn edited(arena: &'a Arena, packet: PacketSegments<'a>, edit: TagEdit) -> Self {
-        let mut pieces = Self { pieces: ArrayVec::new(), tag: None };
-        let bytes = |segment: &'a Segment| arena.bytes(&segment.frame, segment.offset, segment.len);
         let (first, rest) = packet.split_first().expect("a packet has a segment");
-        let head = bytes(first);
-        let rest_from = match edit {
-            TagEdit::Keep => 0,
-            TagEdit::Push(_) => ADDRESSES,
-            TagEdit::Replace(_) | TagEdit::Pop => ADDRESSES + TAG,
+        let (whole, rest) = (bytes_of(arena, first), Rest::Segments(arena, rest));
+        let (tag, behind) = match edit {
+            TagEdit::Keep => return Self { addresses: &[], tag: None, head: whole, rest },
+            TagEdit::Push(tag) => (Some(tag), ADDRESSES),
+            TagEdit::Replace(tag) => (Some(tag), ADDRESSES + TAG),
+            TagEdit::Pop => (None, ADDRESSES + TAG),
         };
-        if rest_from > 0 {
-            pieces.pieces.push(&head[..ADDRESSES]);
-        }
-        if let TagEdit::Push(tag) | TagEdit::Replace(tag) = edit {
-            pieces.tag = Some(tag);
-        }
-        pieces.pieces.push(&head[rest_from..]);
-        pieces.pieces.extend(rest.iter().map(bytes));
-        pieces
+        Self { addresses: &whole[..ADDRESSES], tag, head: &whole[behind..], rest }
     }
 
     /// Bytes of the packet as it leaves.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         let tag = if self.tag.is_some() { TAG } else { 0 };
-        tag + self.pieces.iter().map(|piece| piece.len()).sum::<usize>()
+        let rest: usize = self.rest.in_order().map(<[u8]>::len).sum();
+        self.addresses.len() + tag + self.head.len() + rest
     }
 
     /// Frames of `arena` that the packet takes.
@@ -109,10 +132,11 @@ impl<'a> Pieces<'a> {
     }
 
     /// The bytes in order.
+    #[inline]
     pub(super) fn in_order(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let tag = self.tag.as_ref().map(|tag| &tag[..]);
-        let (addresses, rest) = self.pieces.split_at(usize::from(tag.is_some()));
-        addresses.iter().copied().chain(tag).chain(rest.iter().copied())
+        let addresses = (!self.addresses.is_empty()).then_some(self.addresses);
+        addresses.into_iter().chain(tag).chain([self.head]).chain(self.rest.in_order())
     }
 
     /// Copies the packet into frames from `magazine`: one segment after the other, as they are asked for. The flag says

@@ -194,6 +194,7 @@ impl<'a> Out<'a> {
                 let mut room = join::Room::default();
                 let described = joint.describe(arena, burst, edit, &mut room);
                 let pieces = joint.pieces(arena, burst, &described);
+                let pieces = Pieces::listed(&pieces);
                 let leaving =
                     Leaving { port: port.id, mark: headers.mark, packets, undone: described.undone() };
                 self.send_owned(port, owner, &pieces, leaving);
@@ -237,7 +238,7 @@ impl<'a> Out<'a> {
     fn send_finished(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
         let finished = Leaving { undone: NetHeader::default(), ..leaving };
         let _all_are_counted = finish(pieces, &leaving.undone, |parts| {
-            self.send_owned(port, owner, &Pieces::listed(parts.iter().copied()), finished);
+            self.send_owned(port, owner, &Pieces::listed(parts), finished);
             Ok(())
         });
     }
