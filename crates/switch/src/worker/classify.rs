@@ -17,7 +17,7 @@ use crate::vlan::{PortVlans, tag_bytes};
 pub(super) type Classified = Result<Headers, DropReason>;
 
 /// Addresses and VLAN of one packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Headers {
     pub(super) input: PortId,
     pub(super) dst: u64,

@@ -13,6 +13,7 @@ use super::cache::Tally;
 use super::classify::Headers;
 use super::clock::Moment;
 use super::proposal::{Guard, Made};
+use super::record::Record;
 use super::repeat::repeating;
 use super::scene::Scene;
 use super::stretch::Stretch;
@@ -38,6 +39,8 @@ enum Source {
 struct Decision<'t> {
     verdict: Verdict,
     ruling: Ruling<'t>,
+    /// The table knows where the packet came from.
+    is_known: bool,
     /// `None` while nobody looks flows up, and if the table does not know where the packet came from.
     guard: Option<Guard>,
 }
@@ -109,17 +112,24 @@ impl Worker {
                 index += alike.len();
                 continue;
             }
-            let record = &mut records[index];
-            record.verdict = match &mut record.classified {
-                Ok(headers) => {
-                    let decision = self.find(scene, member, index - packets.start, headers, counts);
-                    let has_copies = self.apply(scene, index, headers, &decision);
-                    self.record(scene, index, (headers, record.facts.flow_id), &decision, has_copies);
-                    decision.verdict
+            let Record { classified, verdict, facts, .. } = &mut records[index];
+            let headers = match classified {
+                Ok(headers) => headers,
+                Err(reason) => {
+                    *verdict = Verdict::Drop(*reason);
+                    index += 1;
+                    continue;
                 }
-                Err(reason) => Verdict::Drop(*reason),
             };
-            index += 1;
+            let decision = self.find(scene, member, index - packets.start, headers, counts);
+            let has_copies = self.apply(scene, index, headers, &decision);
+            *verdict = decision.verdict;
+            let (headers, flow_id) = (*headers, facts.flow_id);
+            let like = decide_like(scene, &mut records[index..packets.end], &decision);
+            counts.lookups.repeated += like as u64;
+            let alike = index..index + 1 + like;
+            index = alike.end;
+            self.record(scene, alike, (&headers, flow_id), &decision, has_copies);
         }
         self.records = records;
     }
@@ -148,7 +158,8 @@ impl Worker {
                 self.verdict(scene, member, headers, &mut counts.lookups)
             }
         };
-        Decision { verdict, ruling, guard: guard.filter(|_| source == Source::Known) }
+        let is_known = source == Source::Known;
+        Decision { verdict, ruling, is_known, guard: guard.filter(|_| is_known) }
     }
 
     /// Does what the rule wants besides: it counts, marks, and copies. Says whether it wants copies.
@@ -172,20 +183,20 @@ impl Worker {
         rule.is_to_many() || self.extras.len() > extras
     }
 
-    /// Tells kernel and cache what was decided, so that they repeat it.
+    /// Tells kernel and cache what was decided about these packets, so that they repeat it.
     #[inline]
     fn record(
         &mut self,
         scene: &Scene<'_>,
-        index: usize,
+        alike: Range<usize>,
         (headers, flow_id): (&Headers, u32),
         decision: &Decision<'_>,
         has_copies: bool,
     ) {
-        let Decision { verdict, ruling, guard: Some(guard) } = *decision else { return };
+        let Decision { verdict, ruling, guard: Some(guard), .. } = *decision else { return };
         let mut carried = self.repeats.take_carried(flow_id);
-        carried.packets += 1;
-        carried.bytes += u64::from(self.burst.len_bytes(index));
+        carried.packets += alike.len() as u64;
+        carried.bytes += self.burst.bytes_of(alike);
         let made = Made { verdict, ruling, has_copies, carried };
         self.proposals.make(scene.topology, scene.port, *headers, made, guard, scene.now);
         if !has_copies {
@@ -313,6 +324,22 @@ impl Worker {
             Verdict::Drop(DropReason::FloodLimited)
         }
     }
+}
+
+/// Decides about packets behind the first as about it, as long as they are like it. Says how many they are.
+///
+/// Without rules, nothing but headers decides where a packet goes whose sender and receiver are known, and both are what
+/// they were for the first packet of the same moment.
+#[inline]
+fn decide_like(scene: &Scene<'_>, records: &mut [Record], decision: &Decision<'_>) -> usize {
+    let is_lasting = matches!(decision.verdict, Verdict::Forward(_)) && decision.is_known;
+    let Some((first, others)) = records.split_first_mut() else { return 0 };
+    if !is_lasting || !scene.topology.rules().is_empty() {
+        return 0;
+    }
+    let like = others.iter().take_while(|other| other.is_like(first)).count();
+    others[..like].iter_mut().for_each(|other| other.verdict = decision.verdict);
+    like
 }
 
 fn forward(input: &PortEntry, output: &PortEntry, vid: u16) -> Verdict {

@@ -27,6 +27,19 @@ pub(super) struct Record {
 
 const _: () = assert!(size_of::<Record>() == 64, "a cache line");
 
+impl Record {
+    /// Whether both packets have the same headers, and no program has told a flow of either. Nothing but rules can tell
+    /// them apart then.
+    #[inline]
+    pub(super) fn is_like(&self, other: &Record) -> bool {
+        let is_told = |record: &Record| record.facts.flow_id != 0 || record.repeats.is_some();
+        match (&self.classified, &other.classified) {
+            (Ok(own), Ok(others)) => own == others && !is_told(self) && !is_told(other),
+            _ => false,
+        }
+    }
+}
+
 /// As many as a burst has packets at most. What lies behind the burst's packets is of bursts before.
 pub(super) fn records() -> Box<[Record]> {
     let record = Record {

@@ -11,6 +11,7 @@ use super::finish::finish;
 use super::join::{self, JointRun};
 use super::outlet::Outlet;
 use super::parcel::{Leaving, Pieces, Undeliverable};
+use super::record::Record;
 use super::verdict::Verdict;
 use super::{TURN, Worker};
 use crate::counters::PortCell;
@@ -47,7 +48,12 @@ impl Worker {
                     (Verdict::Forward(port), Some(joint)) => {
                         out.send_joint(port, &self.burst, joint, headers)
                     }
-                    (Verdict::Forward(port), None) => out.send_to(port, packet(index), headers),
+                    (Verdict::Forward(port), None) => {
+                        let end = runs.peek().map_or(burst.len(), |run| run.first);
+                        index +=
+                            out.send_alike(port, headers, index, &packet, || alike(&records[index..end]));
+                        continue;
+                    }
                     (Verdict::Flood, _) => out.flood(packet(index), headers),
                     (Verdict::Drop(_) | Verdict::Refused(..), _) => {}
                 }
@@ -147,9 +153,41 @@ impl<'a> Out<'a> {
         }
     }
 
+    /// Sends the packet with this index, and where this worker fills a guest's queues those like it that follow. Says how
+    /// many packets that were.
+    fn send_alike(
+        &mut self,
+        port: PortId,
+        headers: Headers,
+        index: usize,
+        packet: &impl Fn(usize) -> Packet<'a>,
+        alike: impl FnOnce() -> usize,
+    ) -> usize {
+        let Some(port) = self.topology.port(port) else { return 1 };
+        match self.way_out(port, &headers) {
+            Some(Output::Guest { owner }) if owner == self.worker => {
+                let packets = alike();
+                self.send_here(port, (index..index + packets).map(packet), headers);
+                packets
+            }
+            way => {
+                self.send_by(way, port, packet(index), headers);
+                1
+            }
+        }
+    }
+
+    fn way_out(&self, port: &PortEntry, headers: &Headers) -> Option<Output> {
+        port.way_out(headers.src, headers.dst, self.topology.port(headers.input))
+    }
+
     fn send(&mut self, port: &PortEntry, packet: Packet<'a>, headers: Headers) {
+        self.send_by(self.way_out(port, &headers), port, packet, headers);
+    }
+
+    fn send_by(&mut self, way: Option<Output>, port: &PortEntry, packet: Packet<'a>, headers: Headers) {
         let edit = headers.egress(&port.vlans);
-        match port.way_out(headers.src, headers.dst, self.topology.port(headers.input)) {
+        match way {
             Some(Output::Netdev(ifindex)) => {
                 self.count_copies(port, 1);
                 let token = token(port, 1);
@@ -180,7 +218,7 @@ impl<'a> Out<'a> {
         let Some(port) = self.topology.port(port) else { return };
         let packets = joint.run.segments();
         let (arena, edit) = (self.arena, headers.egress(&port.vlans));
-        match port.way_out(headers.src, headers.dst, self.topology.port(headers.input)) {
+        match self.way_out(port, &headers) {
             Some(Output::Netdev(ifindex)) => {
                 self.count_copies(port, packets);
                 let to = Destination { ifindex: ifindex.0, mark: headers.mark, token: token(port, packets) };
@@ -220,6 +258,38 @@ impl<'a> Out<'a> {
             let outcome =
                 Outcome { token: 0, len_bytes: pieces.len() as u32, result: sent.map_err(tx_error) };
             count(port.cells.of(self.worker), outcome, leaving.packets.into());
+        }
+    }
+
+    /// Packets with the same headers to a queue that this worker owns.
+    fn send_here(&mut self, port: &PortEntry, packets: impl Iterator<Item = Packet<'a>>, headers: Headers) {
+        let edit = headers.egress(&port.vlans);
+        let cell = port.cells.of(self.worker);
+        let mut outlet = self.outlets[usize::from(port.id.0)].as_mut();
+        let was_owed = outlet.as_ref().is_some_and(|outlet| outlet.is_owed());
+        let (mut all, mut sent, mut bytes) = (0, 0, 0);
+        for packet in packets {
+            all += 1;
+            let pieces = Pieces::edited(self.arena, packet.segments, edit);
+            let undone = packet.undone.moved_by(edit.growth());
+            let leaving = Leaving { port: port.id, mark: headers.mark, packets: 1, undone };
+            let result = match &mut outlet {
+                Some(outlet) => outlet.send(&pieces, leaving),
+                None => Err(Undeliverable::Down),
+            };
+            match result {
+                Ok(()) => (sent, bytes) = (sent + 1, bytes + pieces.len() as u64),
+                Err(error) => {
+                    count(cell, Outcome { token: 0, len_bytes: 0, result: Err(tx_error(error)) }, 1);
+                }
+            }
+        }
+        cell.tx_packets.add(sent);
+        cell.tx_bytes.add(bytes);
+        let owes = !was_owed && outlet.is_some_and(|outlet| outlet.is_owed());
+        self.count_copies(port, all);
+        if owes {
+            self.owing.push(port.id);
         }
     }
 
@@ -283,6 +353,16 @@ impl<'a> Out<'a> {
         });
         self.departed += u64::from(departed);
     }
+}
+
+/// How many packets, from the first on, have the same headers and go the same way.
+fn alike(records: &[Record]) -> usize {
+    let Some((first, others)) = records.split_first() else { return 0 };
+    let Ok(headers) = &first.classified else { return 1 };
+    let is_like = |other: &&Record| {
+        other.verdict == first.verdict && other.classified.as_ref().is_ok_and(|others| others == headers)
+    };
+    1 + others.iter().take_while(is_like).count()
 }
 
 fn tx_error(error: Undeliverable) -> TxError {
