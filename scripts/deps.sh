@@ -37,6 +37,7 @@ test       kill                             procps                    sends sign
 test       dpdk-testpmd                     dpdk-dev                  guests: a front end of vhost-user
 test       linux.uml                        user-mode-linux           guests: a Linux with virtio-net
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
+bench      dpdk-testpmd                     dpdk-dev                  traffic: guests of a DPDK program
 bench      wrk                              wrk                       traffic: a web client that keeps its connections
 lint       llvm-strip                       llvm                      compares BPF objects without debug information
 instructions valgrind                        valgrind                  counts instructions

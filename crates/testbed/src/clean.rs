@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::measure::huge_pages;
 use crate::{bpffs, cgroup, netns};
 
 /// The names' first part.
@@ -24,6 +25,7 @@ pub fn own_labs() -> Vec<String> {
 pub fn on_signals() -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(|| {
         own_labs();
+        huge_pages::give_back();
         std::process::exit(130);
     })
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -141,11 +141,28 @@ impl Background {
     /// # Errors
     /// As [`Background::start`].
     pub fn start_appending(mut command: Command, log: &Path) -> Result<Background> {
+        command.stdin(Stdio::null());
+        Background::spawn(command, log)
+    }
+
+    /// As [`Background::start`], for a program that reads commands. Returns its standard input too.
+    ///
+    /// # Errors
+    /// As [`Background::start`].
+    pub fn start_asking(mut command: Command, log: &Path) -> Result<(Background, ChildStdin)> {
+        let _ = std::fs::remove_file(log);
+        command.stdin(Stdio::piped());
+        let mut program = Background::spawn(command, log)?;
+        let input = program.child.stdin.take().expect("a pipe was asked for");
+        Ok((program, input))
+    }
+
+    fn spawn(mut command: Command, log: &Path) -> Result<Background> {
         let text = describe(&command);
         let open = || File::options().create(true).append(true).open(log);
         let file = open().map_err(|error| LabError::system(format!("opening {}", log.display()), error))?;
         let copy = file.try_clone().map_err(|error| LabError::system("copying a file handle", error))?;
-        command.stdin(Stdio::null()).stdout(file).stderr(copy);
+        command.stdout(file).stderr(copy);
         let child =
             command.spawn().map_err(|source| LabError::NotStarted { command: text.clone(), source })?;
         Ok(Background { child, command: text, log: log.to_owned() })

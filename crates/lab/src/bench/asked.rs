@@ -4,7 +4,8 @@ use forebay_testbed::measure::spread::Spread;
 
 use super::Contender;
 use super::Contender::{
-    BareTcx, BareXdp, Bridge, BridgeXdp, Ovs, Tcx, TcxRule, TcxSlow, Uplink, Xdp, XdpFlowIds, XdpSlow,
+    BareTcx, BareXdp, Bridge, BridgeXdp, Guests, Ovs, OvsDpdk, Tcx, TcxRule, TcxSlow, Uplink, Xdp,
+    XdpFlowIds, XdpSlow,
 };
 
 pub(super) const SMALL_PACKETS: &str = "60-byte frames, Mpps";
@@ -20,6 +21,8 @@ pub(super) const CONNECTIONS: &str = "TCP connections, 1000/s";
 pub(super) const DROPPED_1: &str = "cycles a packet that a rule drops, 1 flow";
 pub(super) const DROPPED_128: &str = "cycles a packet that a rule drops, 128 flows";
 pub(super) const DROPPED_8192: &str = "cycles a packet that a rule drops, 8192 flows";
+pub(super) const GUESTS_64: &str = "64-byte frames between guests, 512 in flight, Mpps both ways";
+pub(super) const GUESTS_1514: &str = "1514-byte frames between guests, 512 in flight, Mpps both ways";
 /// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins.
 pub(super) const IN: [&str; 5] = [
     "uplink to container, one TCP stream, Gbit/s",
@@ -56,7 +59,7 @@ pub(super) enum Bound {
 }
 
 /// Everything that is asked.
-pub(super) const ALL: [Asked; 30] = [
+pub(super) const ALL: [Asked; 32] = [
     at_least(4.0, SMALL_PACKETS, Xdp, Bridge).or(0.95, BareXdp),
     at_least(1.5, SMALL_PACKETS, Tcx, Bridge).or(0.95, BareTcx),
     at_least(1.3, SMALL_PACKETS, XdpSlow, Ovs),
@@ -87,6 +90,8 @@ pub(super) const ALL: [Asked; 30] = [
     at_most(0.5, DROPPED_1, XdpFlowIds, Ovs),
     at_most(0.5, DROPPED_128, XdpFlowIds, Ovs),
     at_most(0.5, DROPPED_8192, XdpFlowIds, Ovs),
+    at_least(1.0, GUESTS_64, Guests, OvsDpdk),
+    at_least(1.0, GUESTS_1514, Guests, OvsDpdk),
 ];
 
 const fn at_least(ratio: f64, metric: &'static str, contender: Contender, peer: Contender) -> Asked {

@@ -5,6 +5,7 @@ use forebay_testbed::Result;
 use forebay_testbed::dut::{Bare, Bridge, Dut, Forebay, ForebayOptions, Ovs, bridge};
 use forebay_testbed::host::PortKind;
 use forebay_testbed::lab::Lab;
+use forebay_testbed::programs::testpmd::Testpmd;
 
 use super::WORKER_CPU;
 
@@ -35,6 +36,10 @@ pub enum Contender {
     BridgeXdp,
     /// Open vSwitch with AF_XDP ports.
     Ovs,
+    /// Forebay with ports of virtual machines.
+    Guests,
+    /// Open vSwitch with DPDK and ports of virtual machines.
+    OvsDpdk,
     /// A tcx program that redirects to the other port, whatever the packet.
     BareTcx,
     /// An XDP program that redirects to the other port, whatever the packet.
@@ -57,6 +62,8 @@ impl Contender {
             Contender::BridgeNetfilter => "bridge (netfilter)",
             Contender::BridgeXdp => "bridge (xdp pass)",
             Contender::Ovs => "ovs-afxdp",
+            Contender::Guests => "forebay (vhost-user)",
+            Contender::OvsDpdk => "ovs-dpdk",
             Contender::BareTcx => "tcx redirect (bare)",
             Contender::BareXdp => "xdp redirect (bare)",
         }
@@ -71,6 +78,7 @@ impl Contender {
             Contender::Uplink => [PortKind::VethXdp, PortKind::VethTcx],
             Contender::Tcx | Contender::TcxRule | Contender::TcxSlow => [PortKind::VethTcx; 2],
             Contender::Bridge | Contender::BridgeNetfilter | Contender::BridgeXdp => [PortKind::VethTcx; 2],
+            Contender::Guests | Contender::OvsDpdk => [PortKind::VethTcx; 2],
             Contender::BareTcx => [PortKind::VethTcx; 2],
         }
     }
@@ -82,8 +90,8 @@ impl Contender {
 
     /// Whether it is what the others are compared with.
     pub(super) const fn is_peer(self) -> bool {
-        use Contender::{BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs};
-        matches!(self, Bridge | BridgeNetfilter | BridgeXdp | Ovs | BareTcx | BareXdp)
+        use Contender::{BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs, OvsDpdk};
+        matches!(self, Bridge | BridgeNetfilter | BridgeXdp | Ovs | OvsDpdk | BareTcx | BareXdp)
     }
 
     /// Whether a rule is in force.
@@ -95,6 +103,8 @@ impl Contender {
     pub(super) fn is_here(self) -> bool {
         match self {
             Contender::Ovs => Ovs::is_installed(),
+            Contender::OvsDpdk => Ovs::is_installed() && Testpmd::is_installed(),
+            Contender::Guests => Testpmd::is_installed(),
             Contender::TcxRule | Contender::XdpHints | Contender::XdpFlowIds => Forebay::has_rules(),
             Contender::BridgeNetfilter => bridge::has_netfilter(),
             _ => true,
@@ -111,6 +121,8 @@ impl Contender {
             Contender::Tcx | Contender::TcxRule | Contender::Xdp | Contender::Uplink => {
                 Box::new(Forebay::start(lab, options().offloaded())?)
             }
+            Contender::Guests => Box::new(Forebay::start(lab, options().offloaded())?),
+            Contender::OvsDpdk => Box::new(Ovs::start_with_dpdk(lab, WORKER_CPU)?),
             Contender::TcxSlow | Contender::XdpSlow | Contender::XdpFlowIds => {
                 Box::new(Forebay::start(lab, options())?)
             }

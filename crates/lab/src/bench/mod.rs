@@ -5,6 +5,7 @@
 
 mod asked;
 mod contender;
+mod guests;
 mod hints;
 mod hundred_ports;
 mod pair;
@@ -54,12 +55,14 @@ pub enum Benchmark {
     Starvation,
     /// Cycles of the packet thread for a packet that a rule drops, with the packet's hash as a hint and without.
     Hints,
+    /// Packets a second between two guests of a DPDK program, by bytes and by packets in flight.
+    Guests,
     /// Memory a port and processor time when idle, with a hundred ports.
     HundredPorts,
 }
 
 impl Benchmark {
-    const ALL: [Benchmark; 13] = [
+    const ALL: [Benchmark; 14] = [
         Benchmark::SmallPackets,
         Benchmark::TcpStream,
         Benchmark::TcpStreams8,
@@ -72,14 +75,15 @@ impl Benchmark {
         Benchmark::Cycles,
         Benchmark::Starvation,
         Benchmark::Hints,
+        Benchmark::Guests,
         Benchmark::HundredPorts,
     ];
 
     /// Who takes part: the fast path where it makes a difference, the slow path beside Open vSwitch, which is its peer.
     fn contenders(self) -> &'static [Contender] {
         use Contender::{
-            BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs, Tcx, TcxRule, TcxSlow, Uplink, Xdp,
-            XdpFlowIds, XdpHints, XdpSlow,
+            BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Guests, Ovs, OvsDpdk, Tcx, TcxRule,
+            TcxSlow, Uplink, Xdp, XdpFlowIds, XdpHints, XdpSlow,
         };
         match self {
             Benchmark::SmallPackets => {
@@ -92,6 +96,7 @@ impl Benchmark {
             Benchmark::Uplink => &[Uplink, BridgeXdp, Bridge],
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx, TcxRule],
             Benchmark::NewFlows => &[Xdp],
+            Benchmark::Guests => &[Guests, OvsDpdk],
             Benchmark::Hints => &[XdpFlowIds, XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
                 &[TcxSlow, XdpSlow, Bridge, Ovs]
@@ -113,6 +118,7 @@ impl Benchmark {
             Benchmark::Cycles => rates::cycles(contender, duration),
             Benchmark::Starvation => starvation::measure(contender, duration),
             Benchmark::Hints => hints::measure(contender, duration),
+            Benchmark::Guests => guests::measure(contender, duration),
             Benchmark::HundredPorts => hundred_ports::measure(contender, duration),
         }
     }

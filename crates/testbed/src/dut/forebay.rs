@@ -200,6 +200,10 @@ impl Dut for Forebay {
         Ok(())
     }
 
+    fn add_guest(&mut self, name: &str, socket: &Path) -> Result<()> {
+        self.client.ok(&["port", "add", name, "--vhost-user", &socket.to_string_lossy()]).map(drop)
+    }
+
     fn delete_port(&mut self, netdev: &str) -> Result<()> {
         self.client.ok(&["port", "del", netdev]).map(drop)
     }

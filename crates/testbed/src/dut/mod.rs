@@ -85,6 +85,19 @@ pub trait Dut {
     /// When it refuses one of them.
     fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()>;
 
+    /// Adds a port for a virtual machine, by a vhost-user socket.
+    ///
+    /// # Errors
+    /// When it has no such ports, or refuses this one.
+    fn add_guest(&mut self, name: &str, _socket: &Path) -> Result<()> {
+        Err(bridge::not_offered(self.name(), format!("be the back end of {name}")))
+    }
+
+    /// Whether it connects to the sockets of virtual machines. Otherwise it makes them.
+    fn connects_to_guests(&self) -> bool {
+        false
+    }
+
     /// Deletes a port by its netdev's name.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Open vSwitch with AF_XDP ports: an instance of its own, all its files in the lab's directory.
+//! Open vSwitch with AF_XDP ports, or with DPDK and ports of virtual machines: an instance of its own, all its files in the lab's directory.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use super::{Dut, Processed};
 use crate::command::{self, Background};
 use crate::lab::Lab;
 use crate::measure::cpu;
+use crate::measure::huge_pages::HugePages;
 use crate::{LabError, Result};
 
 /// Debian's build with AF_XDP, in openvswitch-switch-dpdk.
@@ -25,6 +26,16 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Adding a hundred ports binds a hundred UMEMs of 64 MB.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(120);
 
+/// Of 2 MB: what DPDK takes below, and some more.
+const HUGE_PAGES: u64 = 640;
+/// How it starts with DPDK. Its main threads are on processor 0.
+const DPDK: [&str; 4] = [
+    "other_config:dpdk-init=true",
+    "other_config:dpdk-socket-mem=1024",
+    "other_config:dpdk-lcore-mask=0x1",
+    "other_config:dpdk-extra=\"--no-pci --no-telemetry --iova-mode=va\"",
+];
+
 /// A running Open vSwitch. Its daemons end with this value.
 #[derive(Debug)]
 pub struct Ovs {
@@ -33,6 +44,8 @@ pub struct Ovs {
     _database: Background,
     directory: PathBuf,
     queues: u32,
+    /// With DPDK. Given back after its end.
+    huge_pages: Option<HugePages>,
 }
 
 impl Ovs {
@@ -49,14 +62,32 @@ impl Ovs {
         if !Ovs::is_installed() {
             return Err(not_offered("ovs-afxdp", "start: install openvswitch-switch-dpdk"));
         }
+        Ovs::start_in(lab, cpu, None)
+    }
+
+    /// The same with DPDK, which has ports of virtual machines. It takes huge pages from the machine until it ends.
+    ///
+    /// # Errors
+    /// As [`Ovs::start`], and when there are too few huge pages.
+    pub fn start_with_dpdk(lab: &Lab, cpu: usize) -> Result<Ovs> {
+        if !Ovs::is_installed() {
+            return Err(not_offered("ovs-dpdk", "start: install openvswitch-switch-dpdk"));
+        }
+        Ovs::start_in(lab, cpu, Some(HugePages::take(HUGE_PAGES)?))
+    }
+
+    fn start_in(lab: &Lab, cpu: usize, huge_pages: Option<HugePages>) -> Result<Ovs> {
         let directory = lab.path("ovs");
         std::fs::create_dir_all(&directory).map_err(|error| LabError::system("OVS's directory", error))?;
         let database = start_database(lab, &directory)?;
+        if huge_pages.is_some() {
+            vsctl(&directory, &[&["--no-wait", "set", "Open_vSwitch", "."], &DPDK[..]].concat())?;
+        }
         let mut vswitchd = with_directories(lab.switch().command(VSWITCHD), &directory);
         vswitchd.arg("--no-chdir").arg("--pidfile").arg("--unixctl").arg(directory.join(CONTROL));
         vswitchd.arg(database_address(&directory));
         let vswitchd = Background::start(vswitchd, &directory.join("vswitchd.output"))?;
-        let ovs = Ovs { vswitchd, _database: database, directory, queues: 1 };
+        let ovs = Ovs { vswitchd, _database: database, directory, queues: 1, huge_pages };
         ovs.configure(cpu)?;
         Ok(ovs)
     }
@@ -75,9 +106,7 @@ impl Ovs {
     }
 
     fn vsctl(&self, args: &[&str]) -> Result<()> {
-        let mut command = with_directories(Command::new("ovs-vsctl"), &self.directory);
-        command.arg(format!("--db=unix:{}", socket(&self.directory).display())).args(args);
-        command::run(command, CONFIGURE_LIMIT)?.success().map(drop)
+        vsctl(&self.directory, args)
     }
 
     /// Asks the switch itself.
@@ -89,6 +118,12 @@ impl Ovs {
         command.arg("-t").arg(self.directory.join(CONTROL)).args(args);
         Ok(command::run_ok(command)?.stdout)
     }
+}
+
+fn vsctl(directory: &Path, args: &[&str]) -> Result<()> {
+    let mut command = with_directories(Command::new("ovs-vsctl"), directory);
+    command.arg(format!("--db=unix:{}", socket(directory).display())).args(args);
+    command::run(command, CONFIGURE_LIMIT)?.success().map(drop)
 }
 
 fn start_database(lab: &Lab, directory: &Path) -> Result<Background> {
@@ -123,7 +158,7 @@ fn with_directories(mut command: Command, directory: &Path) -> Command {
 
 impl Dut for Ovs {
     fn name(&self) -> &'static str {
-        "ovs-afxdp"
+        if self.huge_pages.is_some() { "ovs-dpdk" } else { "ovs-afxdp" }
     }
 
     fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()> {
@@ -142,6 +177,19 @@ impl Dut for Ovs {
             args.extend(["type=afxdp", "options:xdp-mode=native", &queues]);
         }
         self.vsctl(&args)
+    }
+
+    fn add_guest(&mut self, name: &str, socket: &Path) -> Result<()> {
+        if self.huge_pages.is_none() {
+            return Err(not_offered(self.name(), format!("be the back end of {name}")));
+        }
+        let socket = format!("options:vhost-server-path={}", socket.display());
+        let port = ["add-port", NAME, name, "--", "set", "interface", name];
+        self.vsctl(&[&port[..], &["type=dpdkvhostuserclient", &socket]].concat())
+    }
+
+    fn connects_to_guests(&self) -> bool {
+        true
     }
 
     fn delete_port(&mut self, netdev: &str) -> Result<()> {

@@ -4,6 +4,7 @@ pub mod connections;
 pub mod cpu;
 pub mod datagrams;
 pub mod flood;
+pub mod huge_pages;
 pub mod latency;
 pub mod machine;
 pub mod memory;

@@ -6,6 +6,7 @@ pub mod iperf;
 pub mod load;
 pub mod ping;
 pub mod router;
+pub mod testpmd;
 pub mod udp;
 pub mod watch;
 pub mod web;
