@@ -168,14 +168,16 @@ impl GuestMemory {
         }
     }
 
-    /// Begins to bring the first `len` bytes of a buffer into the processor's cache. Nothing happens to an address outside of
-    /// the guest's memory.
+    /// Begins to bring the first `len` bytes of a buffer into the processor's cache: the first `header` of them to be read,
+    /// the others for a purpose. Nothing happens to an address outside of the guest's memory.
     #[inline]
-    pub(crate) fn prefetch(&self, guest: u64, len: u32, purpose: Purpose) {
-        if let Some(piece) = self.piece(guest, len) {
-            let mapping = &self.regions[piece.region as usize].mapping;
-            mapping.prefetch(piece.offset as usize, piece.len as usize, purpose);
-        }
+    pub(crate) fn prefetch(&self, guest: u64, len: u32, header: u32, purpose: Purpose) {
+        let Some(piece) = self.piece(guest, len) else { return };
+        let mapping = &self.regions[piece.region as usize].mapping;
+        let (offset, len) = (piece.offset as usize, piece.len as usize);
+        let header = len.min(header as usize);
+        mapping.prefetch(offset, header, Purpose::Read);
+        mapping.prefetch(offset + header, len - header, purpose);
     }
 
     /// Reads `to.len()` bytes at an address of the guest. `false`: they are not all in its memory.

@@ -181,14 +181,27 @@ impl Virtqueue {
         Ok(Some(offer))
     }
 
-    /// Begins to bring the next buffers into the cache, so that their copies need not wait one after the other.
+    /// Begins to bring the next buffers into the cache, so that their copies need not wait one after the other. Headers are
+    /// only read, as a rule ([`Virtqueue::put_header`]).
     #[inline]
     fn fetch_ahead(&mut self, purpose: Purpose) {
         while self.ahead < AHEAD {
             let Some(first) = self.ring.peek(self.ahead) else { break };
-            self.memory.prefetch(first.address, first.len.min(AHEAD_BYTES), purpose);
+            self.memory.prefetch(first.address, first.len.min(AHEAD_BYTES), self.header_bytes, purpose);
             self.ring.fetch_entry(self.ahead + AHEAD);
             self.ahead += 1;
+        }
+    }
+
+    /// Writes the header of a packet, unless it is there already. Most headers are alike, and one that is only read stays in
+    /// the caches of both processors.
+    #[inline]
+    fn put_header(&self, only: &Piece, bytes: &[u8; MAX_HEADER_BYTES]) {
+        let bytes = &bytes[..USUAL_HEADER as usize];
+        let mut before = [0; USUAL_HEADER as usize];
+        self.memory.copy_from(only, 0, &mut before);
+        if before != bytes {
+            self.memory.copy_to(only, 0, bytes);
         }
     }
 
@@ -254,7 +267,7 @@ impl Virtqueue {
         match self.pieces.all() {
             // The usual case: it has room for all (`gather`).
             [only] if self.header_bytes == USUAL_HEADER => {
-                self.memory.copy_to(only, 0, &bytes[..USUAL_HEADER as usize]);
+                self.put_header(only, &bytes);
                 for part in packet {
                     let part = &part[..part.len().min(left as usize)];
                     self.memory.copy_to(only, needed - left, part);

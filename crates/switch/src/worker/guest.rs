@@ -313,7 +313,10 @@ impl GuestOutput {
         if self.is_broken {
             return Err(Undeliverable::Full);
         }
-        let number = queue_of(pieces.clone(), self.queues.len());
+        let number = match self.queues.len() {
+            1 => 0,
+            queues => queue_of(pieces.clone(), queues),
+        };
         match self.queues[number].put(undone, pieces, len as u32) {
             Ok(Put::Done) => self.is_owed = true,
             Ok(Put::Full) => return Err(Undeliverable::Full),
@@ -353,9 +356,6 @@ impl GuestOutput {
 
 /// Packets between two stations go by one queue, in order.
 fn queue_of<'p>(mut pieces: impl Iterator<Item = &'p [u8]>, queues: usize) -> usize {
-    if queues == 1 {
-        return 0;
-    }
     let addresses = pieces.next().and_then(|first| first.first_chunk::<12>());
     let Some([dst @ .., a, b, c, d]) = addresses else { return 0 };
     let low = u64::from(u32::from_ne_bytes([*a, *b, *c, *d]));
