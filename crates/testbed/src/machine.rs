@@ -33,7 +33,7 @@ pub struct Machine {
 pub struct MachineOptions<'a> {
     /// Tells machines of one lab apart.
     pub name: &'a str,
-    /// The switch's socket, which must listen already.
+    /// The switch's socket, which must listen already. A machine on a tap has none.
     pub socket: &'a Path,
     /// Address of its NIC, in 10.66.0.0/16.
     pub v4: Ipv4Addr,
@@ -44,24 +44,48 @@ pub struct MachineOptions<'a> {
 }
 
 impl Machine {
+    /// Whether machines can be booted here.
+    pub fn is_installed() -> bool {
+        Path::new("/usr/bin").join(EMULATOR).exists()
+    }
+
     /// Boots a machine, and returns when its NIC has its address.
     ///
     /// # Errors
     /// It does not come up.
     pub fn boot(lab: &Lab, options: &MachineOptions<'_>) -> Result<Machine> {
-        let MachineOptions { name, socket, .. } = options;
+        let nic = format!("virtio_uml.device={}:1", options.socket.display());
+        Machine::boot_with(lab, Command::new(EMULATOR), &nic, options)
+    }
+
+    /// Boots a machine whose NIC is a tap in the switch's namespace, by its kernel's own driver and with its offloads. The
+    /// tap has the virtio header.
+    ///
+    /// # Errors
+    /// As [`Machine::boot`].
+    pub fn boot_on_tap(lab: &Lab, tap: &str, options: &MachineOptions<'_>) -> Result<Machine> {
+        let nic = format!("vec0:transport=tap,ifname={tap},depth=128,gro=1");
+        Machine::boot_with(lab, lab.switch().command(EMULATOR), &nic, options)
+    }
+
+    fn boot_with(
+        lab: &Lab,
+        mut command: Command,
+        nic: &str,
+        options: &MachineOptions<'_>,
+    ) -> Result<Machine> {
+        let name = options.name;
         let init = lab.path(&format!("{name}.init"));
         let write = || {
             std::fs::write(&init, script(options))?;
             std::fs::set_permissions(&init, std::fs::Permissions::from_mode(0o755))
         };
         write().map_err(|error| LabError::system(format!("writing {}", init.display()), error))?;
-        let mut command = Command::new(EMULATOR);
         command.args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
         command.args(["con=null", "con0=null,fd:1", "ssl=null"]);
         command.arg(format!("init={}", init.display()));
         command.arg(format!("uml_dir={}", lab.path("uml").display())).arg(format!("umid={name}"));
-        command.arg(format!("virtio_uml.device={}:1", socket.display()));
+        command.arg(nic);
         // Its memory is a file there, which both ends map.
         command.env("TMPDIR", "/dev/shm");
         let mut program = Background::start(command, &lab.path(&format!("{name}.log")))?;
@@ -118,6 +142,7 @@ fn script(options: &MachineOptions<'_>) -> String {
          done\n\
          (sleep {LIFE_SECONDS}; poweroff -f) </dev/null >/dev/null 2>&1 &\n\
          ip link set lo up\n\
+         [ -e /sys/class/net/eth0 ] || ip link set vec0 name eth0\n\
          [ {pairs} = 1 ] || ethtool -L eth0 combined {pairs}\n\
          ip link set eth0 up && ip addr add {v4}/16 dev eth0 && echo '{READY}'\n\
          {script}\n\

@@ -23,6 +23,11 @@ pub(super) const DROPPED_128: &str = "cycles a packet that a rule drops, 128 flo
 pub(super) const DROPPED_8192: &str = "cycles a packet that a rule drops, 8192 flows";
 pub(super) const GUESTS_64: &str = "64-byte frames between guests, 512 in flight, Mpps both ways";
 pub(super) const GUESTS_1514: &str = "1514-byte frames between guests, 512 in flight, Mpps both ways";
+/// Between a virtual machine and a container: streams, request and response that the container begins.
+pub(super) const OUT_OF_GUEST: &str = "virtual machine to container, one TCP stream, Gbit/s";
+pub(super) const INTO_GUEST: &str = "container to virtual machine, one TCP stream, Gbit/s";
+pub(super) const GUEST_P50: &str = "virtual machine, TCP request/response p50, µs";
+pub(super) const GUEST_P99: &str = "virtual machine, TCP request/response p99, µs";
 /// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins.
 pub(super) const IN: [&str; 5] = [
     "uplink to container, one TCP stream, Gbit/s",
@@ -59,7 +64,7 @@ pub(super) enum Bound {
 }
 
 /// Everything that is asked.
-pub(super) const ALL: [Asked; 32] = [
+pub(super) const ALL: [Asked; 34] = [
     at_least(4.0, SMALL_PACKETS, Xdp, Bridge).or(0.95, BareXdp),
     at_least(1.5, SMALL_PACKETS, Tcx, Bridge).or(0.95, BareTcx),
     at_least(1.3, SMALL_PACKETS, XdpSlow, Ovs),
@@ -90,6 +95,8 @@ pub(super) const ALL: [Asked; 32] = [
     at_most(0.5, DROPPED_1, XdpFlowIds, Ovs),
     at_most(0.5, DROPPED_128, XdpFlowIds, Ovs),
     at_most(0.5, DROPPED_8192, XdpFlowIds, Ovs),
+    at_least(1.0, OUT_OF_GUEST, Guests, Bridge),
+    at_least(1.5, INTO_GUEST, Guests, Bridge),
     at_least(1.0, GUESTS_64, Guests, OvsDpdk),
     at_least(1.0, GUESTS_1514, Guests, OvsDpdk),
 ];

@@ -5,6 +5,7 @@ use forebay_testbed::Result;
 use forebay_testbed::dut::{Bare, Bridge, Dut, Forebay, ForebayOptions, Ovs, bridge};
 use forebay_testbed::host::PortKind;
 use forebay_testbed::lab::Lab;
+use forebay_testbed::machine::Machine;
 use forebay_testbed::programs::testpmd::Testpmd;
 
 use super::WORKER_CPU;
@@ -104,7 +105,7 @@ impl Contender {
         match self {
             Contender::Ovs => Ovs::is_installed(),
             Contender::OvsDpdk => Ovs::is_installed() && Testpmd::is_installed(),
-            Contender::Guests => Testpmd::is_installed(),
+            Contender::Guests => Testpmd::is_installed() && Machine::is_installed(),
             Contender::TcxRule | Contender::XdpHints | Contender::XdpFlowIds => Forebay::has_rules(),
             Contender::BridgeNetfilter => bridge::has_netfilter(),
             _ => true,

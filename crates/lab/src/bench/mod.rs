@@ -5,6 +5,7 @@
 
 mod asked;
 mod contender;
+mod guest_streams;
 mod guests;
 mod hints;
 mod hundred_ports;
@@ -57,12 +58,14 @@ pub enum Benchmark {
     Hints,
     /// Packets a second between two guests of a DPDK program, by bytes and by packets in flight.
     Guests,
+    /// One TCP stream each way, request and response, between a virtual machine and a container.
+    GuestStreams,
     /// Memory a port and processor time when idle, with a hundred ports.
     HundredPorts,
 }
 
 impl Benchmark {
-    const ALL: [Benchmark; 14] = [
+    const ALL: [Benchmark; 15] = [
         Benchmark::SmallPackets,
         Benchmark::TcpStream,
         Benchmark::TcpStreams8,
@@ -76,6 +79,7 @@ impl Benchmark {
         Benchmark::Starvation,
         Benchmark::Hints,
         Benchmark::Guests,
+        Benchmark::GuestStreams,
         Benchmark::HundredPorts,
     ];
 
@@ -97,6 +101,7 @@ impl Benchmark {
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx, TcxRule],
             Benchmark::NewFlows => &[Xdp],
             Benchmark::Guests => &[Guests, OvsDpdk],
+            Benchmark::GuestStreams => &[Guests, Tcx, Bridge],
             Benchmark::Hints => &[XdpFlowIds, XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
                 &[TcxSlow, XdpSlow, Bridge, Ovs]
@@ -119,6 +124,7 @@ impl Benchmark {
             Benchmark::Starvation => starvation::measure(contender, duration),
             Benchmark::Hints => hints::measure(contender, duration),
             Benchmark::Guests => guests::measure(contender, duration),
+            Benchmark::GuestStreams => guest_streams::measure(contender, duration),
             Benchmark::HundredPorts => hundred_ports::measure(contender, duration),
         }
     }

@@ -42,18 +42,29 @@ pub fn tcp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> 
     let address = SocketAddr::new(server.v4().into(), PORT);
     let listener = server.netns().enter(|| TcpListener::bind(address))?.map_err(system("listening"))?;
     let echo = std::thread::spawn(move || echo_tcp(&listener));
-    let connect = || TcpStream::connect_timeout(&address, RESPONSE_LIMIT);
+    let measured = tcp_to(client, address, duration);
+    if measured.is_err() {
+        // The server may wait for a connection still.
+        return measured;
+    }
+    // It sees the end of the connection and ends, too.
+    let _ = echo.join();
+    measured
+}
+
+/// The same with a server at this address that sends back what it gets.
+///
+/// # Errors
+/// As [`tcp`].
+pub fn tcp_to(client: &Host, server: SocketAddr, duration: Duration) -> Result<Latency> {
+    let connect = || TcpStream::connect_timeout(&server, RESPONSE_LIMIT);
     let mut stream = client.netns().enter(connect)?.map_err(system("connecting"))?;
     stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
     stream.set_read_timeout(Some(RESPONSE_LIMIT)).map_err(system("setting a timeout"))?;
-    let measured = exchange(duration, || {
+    exchange(duration, || {
         stream.write_all(&[1])?;
         stream.read_exact(&mut [0])
-    });
-    // The server sees the end of the connection and ends, too.
-    drop(stream);
-    let _ = echo.join();
-    measured
+    })
 }
 
 fn echo_tcp(listener: &TcpListener) -> std::io::Result<()> {
