@@ -4,7 +4,7 @@
 //! much of the pool it may hold, which way its packets take, whose turn it is and how long, how many frames lie ready
 //! for the kernel, how much of the flow table it may have, when what failed is tried again, how often what changes is
 //! looked at, how a port's channels lie on its members and the machine's
-//! processors, and which worker takes a channel's packets.
+//! processors, which worker takes a channel's packets, and when a guest is called for what it was shown.
 //!
 //! The rule it keeps: a policy reads no clock, makes no system call and logs nothing, and on the packet path it allocates
 //! nothing. Time is an argument ([`Nanos`]), so the same object decides in the switch, in a test and in a simulation, and decides the
@@ -22,6 +22,7 @@ mod histogram;
 mod lane;
 mod linger;
 mod loops;
+pub mod moderation;
 mod nanos;
 mod odometer;
 mod pace;

@@ -1,0 +1,27 @@
+//! Moderation: how long a guest's queue holds back calls, so that one call serves many packets.
+//!
+//! A call is the guest's interrupt. Whoever works at the device's side of a virtqueue shows packets to the guest at once,
+//! and calls it now or a moment later. [`Moderators`] says when: it counts packets and time for all queues of one worker,
+//! as virtio 1.3 words it. Guests need no change, and no part in it.
+//!
+//! The rule it keeps: a packet that was shown is called for within the limits in force, whatever the guest, the limits
+//! and the clock do. Only a guest that wants no call gets none.
+//!
+//! ```text
+//!  packets shown ──► Moderators ──► call now, or wait ──► one timer of the worker (Deadlines)
+//! ```
+
+mod asked;
+mod counts;
+mod deadlines;
+mod limits;
+mod moderators;
+mod queue;
+mod shown;
+
+pub use asked::Asked;
+pub use counts::Counts;
+pub use deadlines::Deadlines;
+pub use limits::{Direction, Limits, Settings};
+pub use moderators::Moderators;
+pub use shown::{SHORT_BYTES, Shown};

@@ -1,0 +1,37 @@
+//! What one queue has done so far, and what policies observe of it.
+
+/// Two batches with at least this much time between them have a lull between them, in nanoseconds.
+pub(super) const LULL: u64 = 2_000_000;
+
+/// Counts of one queue since it started. They never go back, so a reader takes differences, however often it reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets shown to the guest.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+    /// Pure TCP acknowledgements among them.
+    pub acks: u64,
+    /// Short messages among them.
+    pub short: u64,
+    /// Packets with data that the guest sent the other way.
+    pub answers: u64,
+    /// Turns in which packets were shown. Without moderation a call would have been due for each.
+    pub batches: u64,
+    /// Batches with short messages.
+    pub short_batches: u64,
+    /// Calls made: notifications, the guest's interrupts.
+    pub calls: u64,
+    /// Calls that were due and that the guest did not want.
+    pub suppressed: u64,
+    /// Batches that needed no call of their own, because a later one served them too.
+    pub saved: u64,
+    /// Time between batches, without lulls of 2 ms or more: a high-pass filter. In nanoseconds.
+    pub active_ns: u64,
+    /// Calls that became due by either limit.
+    pub holds: u64,
+    /// Those by time, in whose second half no packet came: the sender was done, or waited for the guest.
+    pub idle_holds: u64,
+    /// Of idle holds, the time from the first packet to the last, in nanoseconds.
+    pub idle_last_ns: u64,
+}

@@ -1,0 +1,143 @@
+//! All queues of one worker, and the one timer that serves them.
+
+use super::counts::Counts;
+use super::deadlines::Deadlines;
+use super::limits::Settings;
+use super::queue::Queue;
+use super::shown::Shown;
+use crate::Nanos;
+
+/// Says for each queue of a worker when its guest is to be called. A queue is named by a number that the caller gives it.
+///
+/// Most functions take a closure `call`: it calls the guest if the guest wants that (event suppression), and says whether
+/// it did. It is asked only when a call is due, and once for all packets that the call is for. A guest that wants no call
+/// then has seen the packets, or looks at its ring again before it sleeps; so nothing is owed to it.
+///
+/// Nothing allocates after [`Moderators::new`]. All functions panic if there is no queue of that number.
+#[derive(Clone, Debug)]
+pub struct Moderators {
+    queues: Box<[Queue]>,
+    deadlines: Deadlines,
+    /// The latest time that was heard.
+    latest: Nanos,
+    /// What the worker's timer is set to.
+    alarm: Option<Nanos>,
+}
+
+impl Moderators {
+    /// Queues with the numbers below `queues`, without moderation.
+    pub fn new(queues: usize) -> Self {
+        Self {
+            queues: vec![Queue::default(); queues].into(),
+            deadlines: Deadlines::new(queues),
+            latest: Nanos(0),
+            alarm: None,
+        }
+    }
+
+    /// What a queue obeys.
+    pub fn settings(&self, queue: usize) -> Settings {
+        self.queues[queue].settings()
+    }
+
+    /// What a queue has done so far.
+    pub fn counts(&self, queue: usize) -> &Counts {
+        self.queues[queue].counts()
+    }
+
+    /// Packets were shown to a queue's guest. Packet path, once a turn.
+    #[inline]
+    pub fn show(&mut self, queue: usize, shown: &Shown, now: Nanos, call: impl FnOnce() -> bool) {
+        self.hear(now);
+        let waited = self.queues[queue].deadline().is_some();
+        self.queues[queue].show(shown, now, call);
+        self.follow(queue, waited);
+    }
+
+    /// The guest sent packets with data the other way.
+    #[inline]
+    pub fn answered(&mut self, queue: usize, packets: u32) {
+        self.queues[queue].answered(packets);
+    }
+
+    /// A queue is to obey other settings from now on, for packets that wait too.
+    pub fn set(&mut self, queue: usize, settings: Settings, now: Nanos, call: impl FnOnce() -> bool) {
+        self.hear(now);
+        if settings == self.settings(queue) {
+            return;
+        }
+        self.queues[queue].set(settings, now, call);
+        self.deadlines.clear(queue);
+        self.follow(queue, false);
+    }
+
+    /// A call is due for whatever waits in a queue: its guest has no more buffers, or its worker gives it away.
+    pub fn flush(&mut self, queue: usize, call: impl FnOnce() -> bool) {
+        self.queues[queue].flush(call);
+        self.follow(queue, true);
+    }
+
+    /// A queue was stopped, and its number is free: a call is due for what waits, and counts begin anew.
+    pub fn stop(&mut self, queue: usize, call: impl FnOnce() -> bool) {
+        self.flush(queue, call);
+        self.queues[queue] = Queue::default();
+    }
+
+    /// A call is due for all packets that have waited for long enough: `call` is asked for each such queue. The worker
+    /// does this between turns; it costs one comparison while no queue is due.
+    #[inline]
+    pub fn expire(&mut self, now: Nanos, mut call: impl FnMut(usize) -> bool) {
+        self.hear(now);
+        while let Some(queue) = self.deadlines.take(now) {
+            self.queues[queue].expire(|| call(queue));
+        }
+    }
+
+    /// When the first queue is due, if any waits.
+    #[inline]
+    pub fn next(&self) -> Option<Nanos> {
+        self.deadlines.next()
+    }
+
+    /// What the worker's timer is to be set to before the worker sleeps; `None` if it may stay as it is. A timer that is
+    /// set too early is left: to set it for each hold would be a system call for each.
+    pub fn alarm(&mut self) -> Option<Nanos> {
+        let next = self.next()?;
+        if self.alarm.is_some_and(|alarm| alarm <= next) {
+            return None;
+        }
+        self.alarm = Some(next);
+        self.alarm
+    }
+
+    /// The worker's timer has rung.
+    pub fn alarm_rang(&mut self) {
+        self.alarm = None;
+    }
+
+    /// If the clock went back, nobody knows how long packets have waited: everything that waits is due, and the timer is set anew.
+    #[inline]
+    fn hear(&mut self, now: Nanos) {
+        if now < self.latest {
+            self.queues.iter_mut().for_each(Queue::clock_went_back);
+            self.deadlines.hurry(now);
+            self.alarm = None;
+        }
+        self.latest = now;
+    }
+
+    /// Brings a queue's deadline to where it belongs; `waited`: it has one.
+    #[inline]
+    fn follow(&mut self, queue: usize, waited: bool) {
+        match self.queues[queue].deadline() {
+            Some(deadline) if !waited => self.deadlines.set(queue, deadline),
+            // The first packet's deadline stands.
+            Some(_) => {}
+            None if waited => self.deadlines.clear(queue),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
