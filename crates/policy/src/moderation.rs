@@ -14,6 +14,7 @@
 mod asked;
 mod counts;
 mod deadlines;
+mod dim;
 mod limits;
 mod moderators;
 mod queue;
@@ -22,6 +23,7 @@ mod shown;
 pub use asked::Asked;
 pub use counts::Counts;
 pub use deadlines::Deadlines;
+pub use dim::{Dim, Profile, ProfileError, Sample};
 pub use limits::{Direction, Limits, Settings};
 pub use moderators::Moderators;
 pub use shown::{SHORT_BYTES, Shown};
