@@ -2,28 +2,39 @@
 //!
 //! A call is the guest's interrupt. Whoever works at the device's side of a virtqueue shows packets to the guest at once,
 //! and calls it now or a moment later. [`Moderators`] says when: it counts packets and time for all queues of one worker,
-//! as virtio 1.3 words it. Guests need no change, and no part in it.
+//! as virtio 1.3 words it. A [`Policy`] says by which [`Limits`]. Guests need no change, and no part in it.
 //!
 //! The rule it keeps: a packet that was shown is called for within the limits in force, whatever the guest, the limits
 //! and the clock do. Only a guest that wants no call gets none.
 //!
 //! ```text
 //!  packets shown ──► Moderators ──► call now, or wait ──► one timer of the worker (Deadlines)
+//!                     │      ▲
+//!              Counts │      │ Settings: usecs, packets, short messages at once
+//!                     ▼      │
+//!                     Policy: off, static, dim, adaptive
 //! ```
 
+mod adaptive;
 mod asked;
 mod counts;
 mod deadlines;
 mod dim;
 mod limits;
 mod moderators;
+mod policy;
 mod queue;
 mod shown;
 
+pub use adaptive::Adaptive;
 pub use asked::Asked;
 pub use counts::Counts;
 pub use deadlines::Deadlines;
 pub use dim::{Dim, Profile, ProfileError, Sample};
 pub use limits::{Direction, Limits, Settings};
 pub use moderators::Moderators;
+pub use policy::Policy;
 pub use shown::{SHORT_BYTES, Shown};
+
+#[cfg(test)]
+mod simulation;

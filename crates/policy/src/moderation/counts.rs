@@ -35,3 +35,25 @@ pub struct Counts {
     /// Of idle holds, the time from the first packet to the last, in nanoseconds.
     pub idle_last_ns: u64,
 }
+
+impl Counts {
+    /// What was added since `before`.
+    pub(super) fn since(&self, before: &Counts) -> Counts {
+        Counts {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            acks: self.acks.saturating_sub(before.acks),
+            short: self.short.saturating_sub(before.short),
+            answers: self.answers.saturating_sub(before.answers),
+            batches: self.batches.saturating_sub(before.batches),
+            short_batches: self.short_batches.saturating_sub(before.short_batches),
+            calls: self.calls.saturating_sub(before.calls),
+            suppressed: self.suppressed.saturating_sub(before.suppressed),
+            saved: self.saved.saturating_sub(before.saved),
+            active_ns: self.active_ns.saturating_sub(before.active_ns),
+            holds: self.holds.saturating_sub(before.holds),
+            idle_holds: self.idle_holds.saturating_sub(before.idle_holds),
+            idle_last_ns: self.idle_last_ns.saturating_sub(before.idle_last_ns),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The adaptive policy: hold calls while that gains something, and remember where it gained nothing.
+//!
+//! Linux's DIM tries each line of a table and compares rates. Here the device measures what a rate cannot tell: whether
+//! packets went on coming until the end of a hold. A sender that does not wait for the guest goes on sending, so a longer
+//! hold serves more packets by one call. A sender that waits for the guest is idle in the second half of the hold, so the
+//! hold costs time and gains nothing: it is shortened to the time in which packets came. docs/moderation.md has the law.
+//!
+//! The rule it keeps: holds get longer only after the load has changed, so that under a constant load it makes a bounded
+//! number of moves and then none. Short messages are not held while they are exchanges or few.
+//!
+//! ```text
+//!         3 calls or more would fall into the longest hold
+//!  ┌─────┐ ──────────────────────────────────────────────► ┌─────────┐ ─┐ after each window four times as long,
+//!  │ off │                                                 │ holding │  │ up to the longest, or the ceiling
+//!  └─────┘ ◄────────────────────────────────────────────── └─────────┘ ◄┘
+//!         fewer than 1, or the guest polls                   │   ▲
+//!                                                            └───┘ 20 idle holds more than others: shorter, and
+//!                                                                  that is the ceiling until the load is another one
+//! ```
+
+mod ceiling;
+mod load;
+mod sparing;
+mod trial;
+
+#[cfg(test)]
+mod tests;
+
+use self::ceiling::Ceilings;
+use self::load::Load;
+use self::sparing::Sparing;
+use self::trial::{Trial, Verdict};
+use super::counts::Counts;
+use super::limits::{Direction, Limits, Settings};
+use crate::Nanos;
+
+/// Longest hold of packets to the guest, in microseconds: the last line of Linux's table.
+const LONGEST_USECS: u32 = 256;
+/// Longest hold where most packets are acknowledgements, which the guest's own sending waits for.
+const LONGEST_FOR_ACKS_USECS: u32 = 64;
+/// Longest hold of packets from the guest: its sockets wait for their buffers.
+const LONGEST_FROM_GUEST_USECS: u32 = 64;
+/// Longest hold beside short messages that are not held: a guest takes packets in order, so what waits delays them.
+const LONGEST_BESIDE_USECS: u32 = 64;
+/// Shortest hold: as long as a call takes.
+const SHORTEST_USECS: u32 = 4;
+/// A hold that was shortened, and is shorter than this, would cost a loop more than it gains.
+const SHORTENED_USECS: u32 = 32;
+/// How many times longer a hold gets at once.
+const GAIN: u32 = 4;
+/// Most packets of a hold, where the ring has room.
+const MOST_PACKETS: u32 = 256;
+/// … and beside short messages.
+const MOST_PACKETS_BESIDE: u32 = 8;
+/// Calls that the longest hold would serve by one, doubled: from `[1]` on it holds, below `[0]` it stops.
+const WORTH: [u64; 2] = [2, 6];
+/// Hundredths of acknowledgements: from `[1]` on they are most packets, below `[0]` they are not.
+const ACKS: [u64; 2] = [20, 50];
+/// A window ends with so much activity and so many packets,
+const WINDOW_NS: u64 = 2_000_000;
+const WINDOW_PACKETS: u64 = 64;
+/// … or with so much activity,
+const LONG_WINDOW_NS: u64 = 6_000_000;
+/// … or after so much time,
+const LONGEST_WINDOW_NS: u64 = 12_000_000;
+/// and with fewer packets than this it is sparse.
+const SPARSE: u64 = 16;
+/// Batches in a hold from which on idle ones tell something: of two at random, a third of holds is idle by chance.
+const TRIED: u64 = 2;
+/// Calls due in a window from which on it says whether the guest polls.
+const POLLS: u64 = 16;
+
+/// The policy for one queue.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    direction: Direction,
+    packets: u32,
+    usecs: u32,
+    ceilings: Ceilings,
+    is_mostly_acks: bool,
+    sparing: Sparing,
+    /// The last window without holds.
+    free: Load,
+    /// Holds are as long as they may be, so that idle ones tell something: packets may come in clusters.
+    is_tried: bool,
+    trial: Trial,
+    window: Option<(Counts, Nanos)>,
+}
+
+impl Adaptive {
+    /// For a queue of that direction with so many entries. It begins without holds.
+    pub fn new(direction: Direction, entries: u16) -> Self {
+        Self {
+            direction,
+            packets: (u32::from(entries) / 4).clamp(1, MOST_PACKETS),
+            usecs: 0,
+            ceilings: Ceilings::default(),
+            is_mostly_acks: false,
+            sparing: Sparing::default(),
+            free: Load::default(),
+            is_tried: false,
+            trial: Trial::default(),
+            window: None,
+        }
+    }
+
+    /// What the queue is to obey.
+    pub fn settings(&self) -> Settings {
+        let spares_short = self.spares();
+        let most = if spares_short && self.sparing.has_seen() { MOST_PACKETS_BESIDE } else { MOST_PACKETS };
+        let limits = match self.usecs {
+            0 => Limits::OFF,
+            usecs => Limits { usecs, packets: self.packets.min(most) },
+        };
+        Settings { limits, spares_short }
+    }
+
+    /// Longest hold now, in microseconds; `None` if nothing has shown that it should be shorter than usual.
+    pub fn ceiling_usecs(&self) -> Option<u32> {
+        self.ceilings.usecs()
+    }
+
+    /// Learns the counts of the queue.
+    pub(super) fn observe(&mut self, counts: &Counts, now: Nanos) {
+        let goes_on = |(start, since): &(Counts, Nanos)| *since <= now && start.packets <= counts.packets;
+        let Some((start, since)) = self.window.filter(goes_on) else {
+            // The first one; or the clock went back, or the queue began anew.
+            self.trial.begin(counts);
+            self.window = Some((*counts, now));
+            return;
+        };
+        if let Verdict::Idle { useful_ns } = self.trial.observe(counts)
+            && self.is_tried
+        {
+            self.shorten(useful_ns, now);
+            self.trial.begin(counts);
+            self.window = Some((*counts, now));
+            return;
+        }
+        let window = counts.since(&start);
+        let has_enough = window.active_ns >= WINDOW_NS && window.packets >= WINDOW_PACKETS;
+        let wall = now.since(since);
+        if has_enough || window.active_ns >= LONG_WINDOW_NS || wall >= LONGEST_WINDOW_NS {
+            let usecs = self.usecs;
+            self.judge(&window, wall, now);
+            if self.usecs != usecs {
+                self.trial.begin(counts);
+            }
+            self.window = Some((*counts, now));
+        }
+    }
+
+    /// Short messages are never held on the way to a guest alone: nobody waits for a free buffer.
+    fn spares(&self) -> bool {
+        self.direction == Direction::Receive && self.sparing.spares()
+    }
+
+    /// A window is over, which took `wall` nanoseconds.
+    fn judge(&mut self, window: &Counts, wall: u64, now: Nanos) {
+        let load = Load::of(window, self.spares());
+        self.sparing.observe(window, wall, now);
+        if load.packets > 0 {
+            let limit = ACKS[usize::from(!self.is_mostly_acks)];
+            self.is_mostly_acks = 100 * window.acks >= limit * load.packets;
+        }
+        if load.packets < SPARSE {
+            self.usecs = 0;
+            return;
+        }
+        self.ceilings.observe(load, now);
+        let due = window.calls + window.suppressed;
+        let polls = due >= POLLS && 8 * window.suppressed >= 7 * due;
+        if self.usecs == 0 {
+            self.free = load;
+        } else if polls || load.is_clustered(&self.free) {
+            return self.stop(now);
+        }
+        let longest = self.longest();
+        let worth = |a_second: u64| 2 * a_second * u64::from(longest) / 1_000_000;
+        let is_worth = match self.usecs {
+            // What the guest suppresses by itself needs no hold.
+            0 => worth(load.batches_a_second.min(load.calls_a_second)) >= WORTH[1],
+            _ => worth(load.batches_a_second) >= WORTH[0],
+        };
+        if is_worth {
+            self.lengthen(longest, load.batches_a_second);
+        } else if self.trial.is_in_doubt() {
+            // Perhaps it is the hold that has made the sender slow.
+            self.stop(now);
+        } else {
+            self.usecs = 0;
+        }
+    }
+
+    fn longest(&self) -> u32 {
+        match self.direction {
+            Direction::Transmit => LONGEST_FROM_GUEST_USECS,
+            Direction::Receive if self.is_mostly_acks => LONGEST_FOR_ACKS_USECS,
+            Direction::Receive if self.spares() && self.sparing.has_seen() => LONGEST_BESIDE_USECS,
+            Direction::Receive => LONGEST_USECS,
+        }
+    }
+
+    fn lengthen(&mut self, longest: u32, batches_a_second: u64) {
+        let most = self.ceilings.usecs().map_or(longest, |usecs| usecs.min(longest));
+        let next = match self.usecs {
+            // Three batches would come in it.
+            0 => (3_000_000 / batches_a_second.max(1)).max(SHORTEST_USECS.into()) as u32,
+            usecs => usecs.saturating_mul(GAIN),
+        };
+        self.usecs = next.min(most);
+        let batches = batches_a_second * u64::from(self.usecs) / 1_000_000;
+        self.is_tried = self.usecs == most && batches >= TRIED;
+    }
+
+    /// Holds were idle, but for their first part.
+    fn shorten(&mut self, useful_ns: u64, now: Nanos) {
+        if self.ceilings.lift_if_proven(now) {
+            // They had not been so before: this is another load, and the next window says how long its holds are.
+            self.is_tried = false;
+            return;
+        }
+        // The guest works on the first half while the second comes.
+        let usecs = u32::try_from(useful_ns / 2 / 1000).unwrap_or(u32::MAX);
+        self.usecs = if usecs < SHORTENED_USECS { 0 } else { usecs.min(self.usecs) };
+        self.ceilings.set(self.usecs, now);
+    }
+
+    fn stop(&mut self, now: Nanos) {
+        self.usecs = 0;
+        self.ceilings.set(0, now);
+    }
+}

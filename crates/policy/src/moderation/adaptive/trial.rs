@@ -1,0 +1,55 @@
+//! Whether holds of the present length gain something: a walk that idle holds drive up, and others down.
+//!
+//! Where packets come at random, and three in a hold on average, 22 of 100 holds are idle by chance: the walk goes down,
+//! and one in 10⁸ of its ways up gets to the limit. Where the sender waits for the guest all holds are idle, and it takes 20.
+//! Where two of five are idle it goes neither way.
+
+use crate::moderation::counts::Counts;
+
+/// How far an idle hold goes up, and any other goes down.
+const UP: u64 = 3;
+const DOWN: u64 = 2;
+/// From here on idle holds are no chance.
+const TRIPS: u64 = 20 * UP;
+
+/// Holds of one length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trial {
+    start: Counts,
+    seen: Counts,
+    score: u64,
+}
+
+/// What is known of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// They gain something, or too few are known.
+    Useful,
+    /// Packets came in the first part alone, which lasts for so many nanoseconds on average.
+    Idle { useful_ns: u64 },
+}
+
+impl Trial {
+    /// Holds of another length begin.
+    pub(super) fn begin(&mut self, counts: &Counts) {
+        *self = Self { start: *counts, seen: *counts, score: 0 };
+    }
+
+    /// Learns what has come since.
+    pub(super) fn observe(&mut self, counts: &Counts) -> Verdict {
+        let added = counts.since(&self.seen);
+        self.seen = *counts;
+        let others = added.holds.saturating_sub(added.idle_holds);
+        self.score = (self.score + UP * added.idle_holds).saturating_sub(DOWN * others);
+        if self.score < TRIPS {
+            return Verdict::Useful;
+        }
+        let all = counts.since(&self.start);
+        Verdict::Idle { useful_ns: all.idle_last_ns / all.idle_holds.max(1) }
+    }
+
+    /// Many were idle lately.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.score >= TRIPS / 2
+    }
+}
