@@ -25,7 +25,7 @@ pub struct Moderators {
 }
 
 impl Moderators {
-    /// Queues with the numbers below `queues`, without moderation.
+    /// Queues with the numbers below `queues`. Until one starts, a call is due for whatever it shows.
     pub fn new(queues: usize) -> Self {
         Self {
             queues: vec![Queue::default(); queues].into(),
@@ -33,6 +33,16 @@ impl Moderators {
             latest: Nanos(0),
             alarm: None,
         }
+    }
+
+    /// A queue with a ring of so many entries has this number from now on, without moderation. Whatever the limits will be,
+    /// a call is due for half a ring.
+    ///
+    /// # Panics
+    /// Packets wait in the queue that had the number before, which was not stopped.
+    pub fn start(&mut self, queue: usize, entries: u16) {
+        assert!(self.queues[queue].deadline().is_none(), "queue {queue} was not stopped");
+        self.queues[queue] = Queue::new(entries);
     }
 
     /// What a queue obeys.

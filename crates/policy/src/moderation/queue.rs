@@ -21,6 +21,7 @@ struct Wait {
     /// When the last of them was shown.
     last: Nanos,
     packets: u64,
+    places: u64,
     batches: u64,
     /// The clock went back meanwhile, so nobody knows how long they have waited.
     is_overdue: bool,
@@ -28,7 +29,7 @@ struct Wait {
 
 impl Wait {
     const fn since(now: Nanos) -> Self {
-        Self { since: now, last: now, packets: 0, batches: 0, is_overdue: false }
+        Self { since: now, last: now, packets: 0, places: 0, batches: 0, is_overdue: false }
     }
 }
 
@@ -47,6 +48,8 @@ enum Reason {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     settings: Settings,
+    /// Entries of the ring.
+    entries: u16,
     counts: Counts,
     wait: Option<Wait>,
     /// When packets were shown last.
@@ -54,6 +57,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    pub(super) fn new(entries: u16) -> Self {
+        Self { entries, ..Self::default() }
+    }
+
     pub(super) fn settings(&self) -> Settings {
         self.settings
     }
@@ -84,6 +91,7 @@ impl Queue {
             wait.last = now;
         }
         wait.packets += u64::from(shown.packets);
+        wait.places += u64::from(shown.places);
         wait.batches += 1;
         let is_spared = self.settings.spares_short && shown.short > 0;
         let spared = is_spared.then_some(Reason::Other);
@@ -121,7 +129,10 @@ impl Queue {
     #[inline]
     fn reason(&self, now: Nanos) -> Option<Reason> {
         let (wait, limits) = (self.wait.as_ref()?, self.settings.limits);
-        if !limits.holds() || wait.is_overdue {
+        // Whether the guest wants a call is a comparison modulo two rounds of the ring, or 65,536 entries. And a guest that
+        // sleeps gives no new buffers.
+        let is_much = 2 * wait.places >= u64::from(self.entries);
+        if !limits.holds() || wait.is_overdue || is_much {
             return Some(Reason::Other);
         }
         if wait.packets >= u64::from(limits.packets) {

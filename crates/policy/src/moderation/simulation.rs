@@ -108,6 +108,7 @@ pub(super) struct Simulation {
 impl Simulation {
     pub(super) fn new(policy: Policy) -> Self {
         let mut moderators = Moderators::new(1);
+        moderators.start(0, ENTRIES);
         moderators.set(0, policy.settings(), Nanos(0), || false);
         Self {
             now: 1_000_000_000,
@@ -196,7 +197,7 @@ impl Simulation {
                 self.sources[packet.source].is_done(self.now, &mut self.random);
                 continue;
             }
-            shown.add(packet.message.bytes, packet.message.is_ack);
+            shown.add(packet.message.bytes, 1, packet.message.is_ack);
             self.ring.push_back(packet);
         }
         self.worker = self.now + TURN_NS + COPY_NS * u64::from(shown.packets);

@@ -3,8 +3,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::moderation::limits::Limits;
 
-const PACKET: Shown = Shown { packets: 1, bytes: 1500, acks: 0, short: 0 };
-const SHORT: Shown = Shown { packets: 1, bytes: 60, acks: 0, short: 1 };
+/// Entries of a ring that is longer than what waits.
+const ENTRIES: u16 = 1024;
+const PACKET: Shown = Shown { packets: 1, places: 1, bytes: 1500, acks: 0, short: 0 };
+const SHORT: Shown = Shown { packets: 1, places: 1, bytes: 60, acks: 0, short: 1 };
 
 fn settings(usecs: u32, packets: u32) -> Settings {
     Settings::of(Limits { usecs, packets })
@@ -24,6 +26,7 @@ struct One {
 impl One {
     fn new(settings: Settings) -> Self {
         let mut one = Self { moderators: Moderators::new(1), calls: 0, wants: true };
+        one.moderators.start(0, ENTRIES);
         one.moderators.set(0, settings, Nanos(0), || unreachable!("nothing waits"));
         one
     }
@@ -130,6 +133,7 @@ fn a_queue_that_is_stopped_owes_nothing_and_begins_anew() {
     one.show(PACKET, us(1));
     assert_eq!(one.calls_of(|moderators, call| moderators.stop(0, call)), 1);
     assert_eq!((one.moderators.next(), one.counted()), (None, [0, 0, 0]));
+    one.moderators.start(0, ENTRIES);
     assert_eq!(one.show(PACKET, us(2)), 1, "its limits are gone");
 }
 
@@ -140,6 +144,23 @@ fn a_guest_without_buffers_is_called_at_once_and_one_for_whom_nothing_waits_is_n
     let flush = |moderators: &mut Moderators, call: &mut dyn FnMut() -> bool| moderators.flush(0, call);
     assert_eq!([one.calls_of(flush), one.calls_of(flush)], [1, 0]);
     assert_eq!((one.moderators.next(), one.moderators.settings(0)), (None, settings(100, 100)));
+}
+
+#[test]
+fn half_a_ring_is_called_for_whatever_the_limits_are() {
+    let mut one = One::new(settings(1000, 10_000));
+    let large = Shown { places: 200, ..PACKET };
+    assert_eq!([1, 2, 3].map(|now| one.show(large, us(now))), [0, 0, 1]);
+    let half = Shown { packets: 512, places: 512, ..PACKET };
+    assert_eq!(one.show(half, us(4)), 1);
+}
+
+#[test]
+#[should_panic(expected = "was not stopped")]
+fn a_queue_in_which_packets_wait_is_not_replaced() {
+    let mut one = One::new(settings(1000, 10));
+    one.show(PACKET, us(1));
+    one.moderators.start(0, ENTRIES);
 }
 
 #[test]
@@ -169,6 +190,7 @@ fn an_hour_that_a_guest_asks_for_is_cut() {
 #[test]
 fn the_timer_is_set_only_to_something_earlier() {
     let mut moderators = Moderators::new(3);
+    (0..3).for_each(|queue| moderators.start(queue, ENTRIES));
     let no = || unreachable!("no call is due");
     (0..3).for_each(|queue| moderators.set(queue, settings(100 - 25 * queue as u32, 9), us(0), no));
     assert_eq!(moderators.alarm(), None, "nothing waits");
@@ -209,6 +231,9 @@ fn gaps_of_two_milliseconds_are_lulls() {
     assert_eq!(one.moderators.counts(0).active_ns, 2_000_000);
 }
 
+/// Entries of a ring that is shorter.
+const SMALL: u16 = 60;
+
 /// The definition, taken literally: every packet that waits is kept, with the time it really came.
 #[derive(Default)]
 struct Oracle {
@@ -228,6 +253,7 @@ impl Oracle {
         let is_due = usecs == 0
             || packets == 0
             || self.waits.len() >= packets as usize
+            || 2 * self.waits.len() >= usize::from(SMALL)
             || clock >= first.saturating_add(1000 * u64::from(usecs))
             || self.is_overdue;
         if is_due {
@@ -278,13 +304,14 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..200),
     ) {
         let mut moderators = Moderators::new(3);
+        (0..3).for_each(|queue| moderators.start(queue, SMALL));
         let mut oracles: [Oracle; 3] = Default::default();
         let (mut real, mut clock) = (1u64 << 40, start);
         for (number, (queue, wants, step)) in steps.into_iter().enumerate() {
             let now = Nanos(clock);
             match step {
                 Step::Show(packets, is_short) => {
-                    let shown = Shown { packets, bytes: 60, acks: 0, short: u32::from(is_short).min(packets) };
+                    let shown = Shown { packets, places: packets, bytes: 60, acks: 0, short: u32::from(is_short).min(packets) };
                     moderators.show(queue, &shown, now, || wants);
                     let oracle = &mut oracles[queue];
                     oracle.waits.extend((0..packets).map(|_| (real, clock)));
