@@ -1,8 +1,8 @@
 //! The two kinds of ring, from the device's side.
 //!
 //! A buffer is *fetched*: its descriptors are copied, checked, and become [`Piece`]s of guest memory. Then it is
-//! *completed*: a used entry is written. Used entries become visible to the guest all at once, by *publishing*, which
-//! also says whether the guest wants a call. Nothing else moves a cursor, so a caller may fetch several buffers and
+//! *completed*: a used entry is written. Used entries become visible to the guest all at once, when they are *shown*.
+//! Whether the guest wants a call is asked then or later. Nothing else moves a cursor, so a caller may fetch several buffers and
 //! leave them where they are.
 
 mod chain;
@@ -77,10 +77,16 @@ impl Ring {
         either!(self, ring => ring.complete(fetched, written));
     }
 
-    /// Shows the guest what was completed. Says whether the guest wants a call for it.
+    /// Shows the guest what was completed. Says whether there was anything.
     #[inline]
-    pub(crate) fn publish(&mut self) -> bool {
-        either!(self, ring => ring.publish())
+    pub(crate) fn show(&mut self) -> bool {
+        either!(self, ring => ring.show())
+    }
+
+    /// Whether the guest wants a call for what was shown since this was asked last.
+    #[inline]
+    pub(crate) fn wants_call(&mut self) -> bool {
+        either!(self, ring => ring.wants_call())
     }
 
     pub(crate) fn suppress_kicks(&mut self) {

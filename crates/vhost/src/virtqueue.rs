@@ -332,7 +332,23 @@ impl Virtqueue {
     #[inline]
     #[must_use = "a guest that is not called may sleep for ever"]
     pub fn publish(&mut self) -> bool {
-        self.ring.publish()
+        self.show() && self.wants_call()
+    }
+
+    /// Shows the guest all buffers that were used since the last time, by one store. Returns whether there were any.
+    /// [`Virtqueue::wants_call`] is to be asked for them, at once or later. Packet path, once a turn.
+    #[inline]
+    #[must_use = "a guest that is not called may sleep for ever"]
+    pub fn show(&mut self) -> bool {
+        self.ring.show()
+    }
+
+    /// Returns whether the guest wants a call for the buffers that were shown since this was asked last. Ask at the latest
+    /// when as many places of the ring were shown as it has: after two rounds the answer is a wrong one.
+    #[inline]
+    #[must_use = "a guest that is not called may sleep for ever"]
+    pub fn wants_call(&mut self) -> bool {
+        self.ring.wants_call()
     }
 
     /// Asks the guest for no kicks; for as long as the queue is polled.

@@ -209,9 +209,14 @@ impl PackedRing {
     }
 
     #[inline]
-    pub(super) fn publish(&mut self) -> bool {
+    pub(super) fn show(&mut self) -> bool {
         let Some((index, flags)) = self.hidden.take() else { return false };
         self.ring.store_u16(usize::from(index) * 16 + FLAGS, flags, Ordering::Release);
+        true
+    }
+
+    #[inline]
+    pub(super) fn wants_call(&mut self) -> bool {
         // The guest writes what it wants, then looks at the ring. We write the ring, then look at what it wants.
         fence(Ordering::SeqCst);
         let wants = self.driver.load_u32(0, Ordering::Relaxed);

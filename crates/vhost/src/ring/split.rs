@@ -179,12 +179,17 @@ impl SplitRing {
     }
 
     #[inline]
-    pub(super) fn publish(&mut self) -> bool {
-        if self.published == self.completed {
-            return false;
+    pub(super) fn show(&mut self) -> bool {
+        let is_new = self.published != self.completed;
+        if is_new {
+            self.published = self.completed;
+            self.used.store_u16(INDEX, self.published, Ordering::Release);
         }
-        self.published = self.completed;
-        self.used.store_u16(INDEX, self.published, Ordering::Release);
+        is_new
+    }
+
+    #[inline]
+    pub(super) fn wants_call(&mut self) -> bool {
         // The guest writes what it wants, then looks at our index. We write our index, then look at what it wants.
         fence(Ordering::SeqCst);
         if !self.has_events {

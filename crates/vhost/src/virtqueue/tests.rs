@@ -190,6 +190,30 @@ fn a_guest_that_wants_calls_is_called_once_until_it_wants_more() {
 }
 
 #[test]
+fn a_guest_may_be_asked_later_whether_it_wants_a_call() {
+    for features in kinds() {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(0).expect("the driver's ring");
+        offer(&mut driver, 6);
+        driver.publish();
+        assert!(!driver.want_calls(true));
+        for _ in 0..2 {
+            assert_eq!(put(&mut queue, b"x"), Put::Done);
+            assert!(queue.show(), "{features:?}");
+        }
+        assert!(!queue.show(), "nothing new");
+        assert!(queue.wants_call(), "the event lies before the first of two packets");
+        while driver.used().is_some() {}
+        assert!(!driver.want_calls(true));
+        assert_eq!(put(&mut queue, b"x"), Put::Done);
+        assert!(queue.show());
+        assert!(driver.want_calls(false), "it polls, and there is a packet");
+        while driver.used().is_some() {}
+        assert!(!queue.wants_call(), "{features:?}: it has seen the packet meanwhile");
+    }
+}
+
+#[test]
 fn a_guest_kicks_only_when_it_is_asked_to() {
     for features in kinds() {
         let mut driver = driver(features, 8);
