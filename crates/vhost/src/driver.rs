@@ -7,8 +7,10 @@
 //! ```text
 //!   0x1_0000  descriptors   driver's part   device's part   indirect tables   buffers
 //! ```
+//! A [`FrontEnd`] has two such queues and connects them to a back end in another process.
 
 mod descriptor;
+mod front_end;
 mod packed;
 mod split;
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 
 use descriptor::Descriptor;
 use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
+pub use front_end::{FrontEnd, FrontEndError, FrontEndOptions};
 use packed::PackedDriver;
 use split::SplitDriver;
 
@@ -45,23 +48,25 @@ pub struct DriverOptions {
     pub base: u32,
     /// Bytes of memory for each buffer.
     pub buffer_bytes: u32,
+    /// Where the queue's memory begins in the guest; a multiple of 4096.
+    pub start: u64,
 }
 
 impl DriverOptions {
     /// A fresh ring.
     pub fn new(features: Features, size: u16, buffer_bytes: u32) -> Self {
         let base = if features.has(Features::RING_PACKED) { FRESH } else { 0 };
-        Self { features, size, base, buffer_bytes }
+        Self { features, size, base, buffer_bytes, start: GUEST_START }
     }
 
     /// Bytes of guest memory that this takes.
     pub fn memory_bytes(&self) -> u64 {
-        self.layout().end - GUEST_START
+        self.layout().end - self.start
     }
 
     fn layout(&self) -> Layout {
         let size = u64::from(self.size);
-        let driver = GUEST_START + 16 * size;
+        let driver = self.start + 16 * size;
         let device = (driver + 6 + 2 * size).next_multiple_of(64);
         let tables = (device + 6 + 8 * size).next_multiple_of(64);
         let buffers = (tables + 16 * MAX_PARTS as u64 * size).next_multiple_of(4096);
@@ -139,7 +144,7 @@ impl Driver {
     /// Where the driver expects its memory.
     pub fn region(options: &DriverOptions) -> RegionPlace {
         let len = options.memory_bytes().next_multiple_of(4096);
-        RegionPlace { guest: GUEST_START, user: GUEST_START + USER_OFFSET, len, offset: 0 }
+        RegionPlace { guest: options.start, user: options.start + USER_OFFSET, len, offset: 0 }
     }
 
     /// A driver in memory that has the region of [`Driver::region`]; the front end's file for example.
@@ -160,11 +165,10 @@ impl Driver {
             memory.area(address, bytes, 4).ok_or(missing)
         };
         let areas =
-            [area(GUEST_START, bytes[0])?, area(layout.driver, bytes[1])?, area(layout.device, bytes[2])?];
-        let events = options.features.has(Features::EVENT_IDX);
+            [area(options.start, bytes[0])?, area(layout.driver, bytes[1])?, area(layout.device, bytes[2])?];
         let ring = match is_packed {
-            true => Ring::Packed(PackedDriver::new(areas, options.size, options.base, events)),
-            false => Ring::Split(SplitDriver::new(areas, options.size, options.base as u16, events)),
+            true => Ring::Packed(PackedDriver::new(areas, &options)),
+            false => Ring::Split(SplitDriver::new(areas, &options)),
         };
         let (free, held) = ((0..options.size).collect(), vec![None; usize::from(options.size)]);
         Ok(Self { memory, options, layout, ring, free, held })
@@ -175,7 +179,7 @@ impl Driver {
         RingPlace {
             index,
             size: self.options.size,
-            descriptors: GUEST_START + USER_OFFSET,
+            descriptors: self.options.start + USER_OFFSET,
             driver: self.layout.driver + USER_OFFSET,
             device: self.layout.device + USER_OFFSET,
             base: self.options.base,
@@ -306,6 +310,11 @@ impl Driver {
         Some(Used { id, written })
     }
 
+    /// Returns the number of buffers that the device has.
+    pub fn held(&self) -> usize {
+        self.held.iter().flatten().count()
+    }
+
     /// Asks for calls, or for none. Returns `true` if used buffers wait: there may be no call for them.
     pub fn want_calls(&mut self, wanted: bool) -> bool {
         match &mut self.ring {
@@ -314,3 +323,6 @@ impl Driver {
         }
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

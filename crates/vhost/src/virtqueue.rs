@@ -39,7 +39,7 @@ pub struct RingPlace {
     pub driver: u64,
     /// Front end's address of the device's part: the used ring, or its event structure.
     pub device: u64,
-    /// Where the ring goes on, as in `VHOST_USER_SET_VRING_BASE`.
+    /// Where the ring goes on, as in `VHOST_USER_SET_VRING_BASE`. A split ring goes on where its used ring ends.
     pub base: u32,
 }
 
@@ -150,6 +150,12 @@ impl Virtqueue {
         self.memory.is_broken()
     }
 
+    /// What is to be told of a malformed ring: memory that a fault replaced by zeros looks like one.
+    #[cold]
+    fn cause(&self, error: RingError) -> RingError {
+        if self.memory.is_broken() { RingError::MemoryFault } else { error }
+    }
+
     /// Returns the packet at the front of a transmit queue: its header and length, before its payload is copied.
     /// Asked again, it says the same until the packet is taken or discarded. Packet path.
     ///
@@ -161,12 +167,12 @@ impl Virtqueue {
             return Ok(Some(offer));
         }
         self.pieces.clear();
-        let fetched = self.ring.fetch(&self.memory, 0, Direction::FromGuest, &mut self.pieces)?;
-        let Some(fetched) = fetched else { return Ok(None) };
+        let fetched = self.ring.fetch(&self.memory, 0, Direction::FromGuest, &mut self.pieces);
+        let Some(fetched) = fetched.map_err(|error| self.cause(error))? else { return Ok(None) };
         self.fetch_ahead(Purpose::Read);
         let needed = self.header_bytes;
         let Some(len) = fetched.len.checked_sub(needed) else {
-            return Err(RingError::TooShort { len: fetched.len, needed });
+            return Err(self.cause(RingError::TooShort { len: fetched.len, needed }));
         };
         let mut bytes = [0; MAX_HEADER_BYTES];
         match self.pieces.all() {
@@ -302,10 +308,10 @@ impl Virtqueue {
             if slots >= self.ring.size() || self.chains.len() == self.chains.capacity() {
                 return Ok(Put::TooLong);
             }
-            let fetched = self.ring.fetch(&self.memory, slots, Direction::ToGuest, &mut self.pieces)?;
-            let Some(fetched) = fetched else { return Ok(Put::Full) };
+            let fetched = self.ring.fetch(&self.memory, slots, Direction::ToGuest, &mut self.pieces);
+            let Some(fetched) = fetched.map_err(|error| self.cause(error))? else { return Ok(Put::Full) };
             if self.chains.is_empty() && fetched.len < self.header_bytes {
-                return Err(RingError::TooShort { len: fetched.len, needed: self.header_bytes });
+                return Err(self.cause(RingError::TooShort { len: fetched.len, needed: self.header_bytes }));
             }
             room = room.saturating_add(fetched.len);
             slots = slots.saturating_add(fetched.slots);
@@ -442,8 +448,8 @@ fn open(memory: &GuestMemory, features: Features, place: RingPlace) -> Result<Ri
         let ring = PackedRing::new(areas, size, base).ok_or(VhostError::BadBase { base, size })?;
         return Ok(Ring::Packed(ring.with_features(events, indirect)));
     }
-    let base = u16::try_from(base).map_err(|_| VhostError::BadBase { base, size })?;
-    Ok(Ring::Split(SplitRing::new(areas, size, base).with_features(events, indirect)))
+    u16::try_from(base).map_err(|_| VhostError::BadBase { base, size })?;
+    Ok(Ring::Split(SplitRing::new(areas, size).with_features(events, indirect)))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::GUEST_START;
+use super::DriverOptions;
 use super::descriptor::{Descriptor, descriptor_bytes};
+use crate::features::Features;
 use crate::memory::{Area, GuestMemory};
 
 const NEXT: u16 = 1;
@@ -14,6 +15,8 @@ const USED: u16 = 1 << 15;
 
 #[derive(Debug)]
 pub(super) struct PackedDriver {
+    /// Where the descriptors begin in the guest.
+    start: u64,
     ring: Area,
     driver: Area,
     device: Area,
@@ -32,7 +35,9 @@ pub(super) struct PackedDriver {
 }
 
 impl PackedDriver {
-    pub(super) fn new(areas: [Area; 3], size: u16, base: u32, has_events: bool) -> Self {
+    pub(super) fn new(areas: [Area; 3], options: &DriverOptions) -> Self {
+        let DriverOptions { size, base, start, features, .. } = *options;
+        let has_events = features.has(Features::EVENT_IDX);
         let [ring, driver, device] = areas;
         let position = |bits: u32| ((bits & 0x7fff) as u16, bits & 0x8000 != 0);
         let (next, seen) = (position(base), position(base >> 16));
@@ -45,6 +50,7 @@ impl PackedDriver {
         let slots = vec![0; usize::from(size)];
         let free = size;
         Self {
+            start,
             ring,
             driver,
             device,
@@ -96,7 +102,7 @@ impl PackedDriver {
         let old = self.ring.load_u16(at + 14, Ordering::Relaxed);
         let is_hidden = self.hidden.is_none();
         let bytes = descriptor_bytes(address, len, id, if is_hidden { old } else { flags });
-        assert!(memory.write(GUEST_START + at as u64, &bytes));
+        assert!(memory.write(self.start + at as u64, &bytes));
         if is_hidden {
             self.hidden = Some((index, flags));
         }

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::GUEST_START;
+use super::DriverOptions;
 use super::descriptor::{Descriptor, descriptor_bytes};
+use crate::features::Features;
 use crate::memory::{Area, GuestMemory};
 
 const NEXT: u16 = 1;
@@ -12,6 +13,8 @@ const INDIRECT: u16 = 4;
 
 #[derive(Debug)]
 pub(super) struct SplitDriver {
+    /// Where the descriptors begin in the guest.
+    start: u64,
     available: Area,
     used: Area,
     size: u16,
@@ -29,11 +32,14 @@ pub(super) struct SplitDriver {
 }
 
 impl SplitDriver {
-    pub(super) fn new(areas: [Area; 3], size: u16, base: u16, has_events: bool) -> Self {
+    pub(super) fn new(areas: [Area; 3], options: &DriverOptions) -> Self {
+        let (size, base) = (options.size, options.base as u16);
+        let has_events = options.features.has(Features::EVENT_IDX);
         let [_, available, used] = areas;
         available.store_u16(2, base, Ordering::Relaxed);
         used.store_u16(2, base, Ordering::Relaxed);
         Self {
+            start: options.start,
             available,
             used,
             size,
@@ -62,7 +68,7 @@ impl SplitDriver {
         let chain = self.free.split_off(self.free.len() - count);
         let (start, indexes): (u64, Vec<u16>) = match table {
             Some(table) => (table, (0..descriptors.len() as u16).collect()),
-            None => (GUEST_START, chain.clone()),
+            None => (self.start, chain.clone()),
         };
         for (at, descriptor) in descriptors.iter().enumerate() {
             let next = indexes.get(at + 1);
@@ -73,7 +79,7 @@ impl SplitDriver {
         }
         if let Some(table) = table {
             let bytes = descriptor_bytes(table, 16 * descriptors.len() as u32, INDIRECT, 0);
-            assert!(memory.write(GUEST_START + 16 * u64::from(chain[0]), &bytes));
+            assert!(memory.write(self.start + 16 * u64::from(chain[0]), &bytes));
         }
         let entry = 4 + 2 * usize::from(self.next & (self.size - 1));
         self.available.store_u16(entry, chain[0], Ordering::Relaxed);

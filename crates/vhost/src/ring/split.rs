@@ -52,15 +52,19 @@ fn has_passed(event: u16, old: u16, new: u16) -> bool {
 
 impl SplitRing {
     /// A ring whose parts are as long as [`part_bytes`] says; `size` is a power of two.
-    pub(crate) fn new([descriptors, available, used]: [Area; 3], size: u16, base: u16) -> Self {
+    ///
+    /// It goes on behind the last buffer that the guest was shown as used. Buffers are used in order, so that is where the
+    /// last back end stopped, also one that was killed. What front ends say instead differs: DPDK says 0 whenever it
+    /// connects again.
+    pub(crate) fn new([descriptors, available, used]: [Area; 3], size: u16) -> Self {
         let completed = used.load_u16(INDEX, Ordering::Relaxed);
         Self {
             descriptors,
             available,
             used,
             size,
-            next: base,
-            seen: base,
+            next: completed,
+            seen: completed,
             completed,
             published: completed,
             judged: completed,

@@ -1,0 +1,280 @@
+//! A small guest with one pair of queues, and the front end that connects it to a back end in another process.
+//!
+//! It survives its back end: connected again, its queues go on where they were. So tests can kill either end.
+
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::{Driver, DriverOptions, GUEST_START, Part, USER_OFFSET};
+use crate::NetHeader;
+use crate::error::VhostError;
+use crate::features::Features;
+use crate::memory::{GuestMemory, RegionPlace};
+use crate::message::{HEADER_BYTES, Header, NEED_REPLY, VERSION, protocol, request};
+
+/// Receive queue and transmit queue.
+const QUEUES: usize = 2;
+const RECEIVE: usize = 0;
+const TRANSMIT: usize = 1;
+/// How long a reply may take.
+const REPLY_LIMIT: Duration = Duration::from_secs(10);
+/// Protocol features that this front end agrees to.
+const PROTOCOL: u64 = protocol::REPLY_ACK | protocol::RARP | protocol::MTU | protocol::CONFIG;
+
+/// What a front end's guest has.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontEndOptions {
+    /// Features that the guest takes, if they are offered. VERSION_1 is always one.
+    pub features: Features,
+    /// Entries of each ring.
+    pub size: u16,
+    /// Bytes of memory for each buffer, and so the longest packet with its header.
+    pub buffer_bytes: u32,
+}
+
+/// Why a front end could not be connected.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontEndError {
+    /// The connection failed; the back end may be gone.
+    #[error("talking with the back end: {0}")]
+    Socket(#[from] io::Error),
+    /// The kernel refused memory or a descriptor.
+    #[error("making the guest: {0}")]
+    Kernel(#[from] rustix::io::Errno),
+    /// The options ask for an impossible ring.
+    #[error("making the guest: {0}")]
+    Rings(#[from] VhostError),
+    /// The back end refused a request.
+    #[error("the back end refused request {request}")]
+    Refused {
+        /// Number of the request.
+        request: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Queue {
+    driver: Driver,
+    kick: OwnedFd,
+    call: OwnedFd,
+}
+
+/// A guest with one pair of queues, connected or not.
+#[derive(Debug)]
+pub struct FrontEnd {
+    options: FrontEndOptions,
+    file: OwnedFd,
+    place: RegionPlace,
+    queues: Vec<Queue>,
+    stream: Option<UnixStream>,
+    agreed: Features,
+}
+
+impl FrontEnd {
+    /// A guest that is not connected.
+    ///
+    /// # Errors
+    /// The kernel refuses its memory, or the options ask for an impossible ring.
+    pub fn new(options: FrontEndOptions) -> Result<Self, FrontEndError> {
+        let options = FrontEndOptions { features: options.features.with(Features::VERSION_1), ..options };
+        let span = Driver::region(&Self::driver_options(&options, 0)).len;
+        let len = span * QUEUES as u64;
+        let place = RegionPlace { guest: GUEST_START, user: GUEST_START + USER_OFFSET, len, offset: 0 };
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, len)?;
+        let mut memory = GuestMemory::default();
+        memory.add(place, &file)?;
+        let memory = Arc::new(memory);
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let queue = |index| -> Result<Queue, FrontEndError> {
+            let driver = Driver::in_memory(Self::driver_options(&options, index), Arc::clone(&memory))?;
+            Ok(Queue { driver, kick: bell()?, call: bell()? })
+        };
+        let queues = (0..QUEUES).map(queue).collect::<Result<Vec<_>, _>>()?;
+        let agreed = options.features;
+        let mut made = Self { options, file, place, queues, stream: None, agreed };
+        made.refill();
+        Ok(made)
+    }
+
+    fn driver_options(options: &FrontEndOptions, index: usize) -> DriverOptions {
+        let first = DriverOptions::new(options.features, options.size, options.buffer_bytes);
+        let span = Driver::region(&first).len;
+        DriverOptions { start: GUEST_START + span * index as u64, ..first }
+    }
+
+    /// Connects the guest by `stream`, also after it was connected before: then its queues go on where they were.
+    ///
+    /// # Errors
+    /// The back end is gone, or refuses what every back end of a network device takes.
+    pub fn connect(&mut self, stream: UnixStream) -> Result<(), FrontEndError> {
+        stream.set_read_timeout(Some(REPLY_LIMIT))?;
+        self.stream = Some(stream);
+        self.send(request::SET_OWNER, &[], &[])?;
+        let offered = Features(self.ask(request::GET_FEATURES)?);
+        self.ask(request::GET_PROTOCOL_FEATURES)?;
+        self.set(request::SET_PROTOCOL_FEATURES, &[PROTOCOL], &[])?;
+        let wanted = self.options.features;
+        if !offered.has(wanted) {
+            return Err(FrontEndError::Refused { request: request::SET_FEATURES });
+        }
+        self.agreed = wanted.with(Features::PROTOCOL_FEATURES);
+        self.set(request::SET_FEATURES, &[self.agreed.0], &[])?;
+        let RegionPlace { guest, user, len, offset } = self.place;
+        let file = self.file.try_clone()?;
+        self.set(request::SET_MEM_TABLE, &[1, guest, len, user, offset], &[file.as_fd()])?;
+        (0..QUEUES).try_for_each(|index| self.start_queue(index))
+    }
+
+    fn start_queue(&mut self, index: usize) -> Result<(), FrontEndError> {
+        let number = index as u64;
+        let place = self.queues[index].driver.place(index);
+        let (kick, call) = (self.queues[index].kick.try_clone()?, self.queues[index].call.try_clone()?);
+        self.set(request::SET_VRING_NUM, &[number | u64::from(place.size) << 32], &[])?;
+        self.set(request::SET_VRING_BASE, &[number | u64::from(place.base) << 32], &[])?;
+        let addresses = [number, place.descriptors, place.device, place.driver, 0];
+        self.set(request::SET_VRING_ADDR, &addresses, &[])?;
+        self.set(request::SET_VRING_CALL, &[number], &[call.as_fd()])?;
+        self.set(request::SET_VRING_KICK, &[number], &[kick.as_fd()])?;
+        self.set(request::SET_VRING_ENABLE, &[number | 1 << 32], &[])
+    }
+
+    /// Closes the connection. The guest and its queues stay.
+    pub fn disconnect(&mut self) {
+        self.stream = None;
+    }
+
+    /// File with all of the guest's memory.
+    pub fn memory_file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Sends a packet. Returns `false` if the ring has no room.
+    pub fn transmit(&mut self, packet: &[u8]) -> bool {
+        let queue = &mut self.queues[TRANSMIT];
+        while queue.driver.used().is_some() {}
+        let sent = queue.driver.send(NetHeader::default(), &[packet]).is_some();
+        if queue.driver.publish() {
+            let _ = rustix::io::write(&queue.kick, &1u64.to_ne_bytes());
+        }
+        sent
+    }
+
+    /// Takes the next packet that has come, and gives its buffer back to the device.
+    pub fn receive(&mut self) -> Option<Vec<u8>> {
+        let header = self.options.features.header_bytes() as usize;
+        let used = self.queues[RECEIVE].driver.used()?;
+        self.refill();
+        Some(used.written.get(header..).unwrap_or_default().to_vec())
+    }
+
+    /// Makes all free buffers of the receive queue available.
+    fn refill(&mut self) {
+        let queue = &mut self.queues[RECEIVE];
+        while queue.driver.add(&[Part::Room(self.options.buffer_bytes)], false).is_some() {}
+        if queue.driver.publish() {
+            let _ = rustix::io::write(&queue.kick, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Number of packets that were sent and that the device has not taken.
+    pub fn transmit_backlog(&mut self) -> usize {
+        while self.queues[TRANSMIT].driver.used().is_some() {}
+        self.queues[TRANSMIT].driver.held()
+    }
+
+    /// Becomes readable when the device calls for received packets.
+    pub fn call(&self) -> BorrowedFd<'_> {
+        self.queues[RECEIVE].call.as_fd()
+    }
+
+    /// Connection to the back end: readable when that has gone.
+    pub fn connection(&self) -> Option<&UnixStream> {
+        self.stream.as_ref()
+    }
+
+    /// Asks the back end to announce a station, as after a migration.
+    ///
+    /// # Errors
+    /// The back end is gone, or refuses.
+    pub fn announce(&mut self, mac: [u8; 6]) -> Result<(), FrontEndError> {
+        let [a, b, c, d, e, f] = mac;
+        self.set(request::SEND_RARP, &[u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])], &[])
+    }
+
+    /// Tells the back end the guest's MTU.
+    ///
+    /// # Errors
+    /// The back end is gone, or refuses.
+    pub fn set_mtu(&mut self, mtu: u16) -> Result<(), FrontEndError> {
+        self.set(request::NET_SET_MTU, &[mtu.into()], &[])
+    }
+
+    /// Reads a part of the device's configuration.
+    ///
+    /// # Errors
+    /// The back end is gone.
+    pub fn config(&mut self, offset: u32, len: u32) -> Result<Vec<u8>, FrontEndError> {
+        let mut body = [offset, len, 0].map(u32::to_ne_bytes).concat();
+        body.resize(12 + len as usize, 0);
+        self.write(Header { request: request::GET_CONFIG, flags: VERSION, len: 0 }, &body, &[])?;
+        Ok(self.reply()?.split_off(12))
+    }
+
+    /// Sends a request and waits until the back end has followed it.
+    fn set(&mut self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> Result<(), FrontEndError> {
+        let bytes: Vec<u8> = body.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let is_known = request != request::SET_PROTOCOL_FEATURES;
+        let flags = VERSION | if is_known { NEED_REPLY } else { 0 };
+        self.write(Header { request, flags, len: 0 }, &bytes, files)?;
+        match is_known && number(&self.reply()?) != 0 {
+            true => Err(FrontEndError::Refused { request }),
+            false => Ok(()),
+        }
+    }
+
+    fn ask(&mut self, request: u32) -> Result<u64, FrontEndError> {
+        self.send(request, &[], &[])?;
+        Ok(number(&self.reply()?))
+    }
+
+    fn send(&mut self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), FrontEndError> {
+        self.write(Header { request, flags: VERSION, len: 0 }, body, files)
+    }
+
+    fn write(&mut self, header: Header, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), FrontEndError> {
+        let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from)?;
+        let header = Header { len: body.len() as u32, ..header }.to_bytes();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(files));
+        }
+        let parts = [IoSlice::new(&header), IoSlice::new(body)];
+        sendmsg(stream, &parts, &mut ancillary, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
+        Ok(())
+    }
+
+    fn reply(&mut self) -> Result<Vec<u8>, FrontEndError> {
+        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from)?;
+        let mut header = [0; HEADER_BYTES];
+        stream.read_exact(&mut header)?;
+        let len = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+        let mut body = vec![0; len as usize];
+        stream.read_exact(&mut body)?;
+        Ok(body)
+    }
+}
+
+/// The number that a reply begins with; of a shorter one, a refusal.
+fn number(reply: &[u8]) -> u64 {
+    reply.first_chunk().map_or(u64::MAX, |bytes| u64::from_ne_bytes(*bytes))
+}
