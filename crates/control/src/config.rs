@@ -25,6 +25,7 @@ use crate::port::PortSpec;
 use crate::rule::RuleAdd;
 use crate::rxq::RefillKind;
 
+pub(crate) use api::mode_bits;
 pub use api::{ApiConfig, read_only_socket};
 pub use diff::{ConfigDiff, PortChange};
 

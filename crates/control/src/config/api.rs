@@ -37,7 +37,7 @@ impl Default for ApiConfig {
 }
 
 /// The permissions that a mode in octal digits says; `None` for anything but 0000 to 0777.
-pub(super) fn mode_bits(mode: &str) -> Option<u32> {
+pub(crate) fn mode_bits(mode: &str) -> Option<u32> {
     let is_octal = (3..=4).contains(&mode.len()) && mode.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let bits = u32::from_str_radix(mode, 8).ok().filter(|_| is_octal)?;
     (bits <= 0o777).then_some(bits)

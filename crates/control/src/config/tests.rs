@@ -86,6 +86,22 @@ fn broken_toml_and_wrong_types_are_refused_with_their_place() {
 }
 
 #[test]
+fn ports_of_guests_are_many_and_a_socket_is_one_ports() {
+    let port = |name: &str, more: &str| {
+        format!("[[port]]\nname = \"{name}\"\nvhost_user = {{ path = \"/run/{name}.sock\"{more} }}\n")
+    };
+    let two =
+        format!("{}{}", port("vm1", ", client = true"), port("vm2", ", owner = \"vm\", mode = \"0600\""));
+    let config = Config::parse(&two).unwrap();
+    assert_eq!(config.ports.len(), 2);
+    assert_eq!(Config::parse(&toml::to_string(&config).unwrap()).unwrap(), config);
+    let twice = refused(&two.replace("/run/vm2", "/run/vm1"));
+    assert!(twice.contains("`/run/vm1.sock` is used by ports 1 and 2"), "{twice}");
+    let mode = refused(&port("vm1", ", mode = \"rw\""));
+    assert!(mode.starts_with("3:14: port.mode is not valid (value: rw; limit: octal digits"), "{mode}");
+}
+
+#[test]
 fn a_value_out_of_bounds_is_refused_with_key_value_limit_and_way_out() {
     for (text, expected) in [
         ("[switch]\nworkers = 0\n", "2:11: switch.workers is not valid (value: 0; limit: 1 to 64); choose"),

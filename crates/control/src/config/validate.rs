@@ -159,7 +159,9 @@ fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {
     for (index, port) in ports.iter().enumerate() {
         port.validate().map_err(|error| port_problem(index, &error))?;
         let name_key = if port.name.is_some() { "name" } else { "netdev" };
-        if port.is_group() {
+        if let Some(socket) = &port.vhost_user {
+            once(&mut netdevs, &socket.path, index, "vhost_user")?;
+        } else if port.is_group() {
             port.group.iter().try_for_each(|member| once(&mut netdevs, member, index, "group"))?;
         } else {
             once(&mut netdevs, &port.netdev, index, "netdev")?;
@@ -174,6 +176,7 @@ fn port_problem(index: usize, error: &ApiError) -> Problem {
         Some("name") => "name",
         Some("group") => "group",
         Some("attach") => "attach",
+        Some("vhost_user" | "owner" | "mode" | "queues" | "features") => "vhost_user",
         _ => "netdev",
     };
     Problem { path: port_path(index, key), message: format!("port.{error}") }
