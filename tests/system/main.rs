@@ -13,6 +13,7 @@ mod connectivity;
 mod faults;
 mod fdb;
 mod flows;
+mod front_ends;
 mod groups;
 mod handover;
 mod harness;
@@ -43,6 +44,7 @@ mod wire;
 use harness::Suite;
 
 fn main() {
+    front_ends::flood_if_asked();
     let mut suite = Suite::default();
     connectivity::register(&mut suite);
     mixed::register(&mut suite);
@@ -57,6 +59,7 @@ fn main() {
     groups::register(&mut suite);
     machine_offloads::register(&mut suite);
     machines::register(&mut suite);
+    front_ends::register(&mut suite);
     nodes::register(&mut suite);
     handover::register(&mut suite);
     unit::register(&mut suite);

@@ -82,7 +82,7 @@ fn fed_by_turns() -> Outcome {
     let hosts = bed.lab.hosts(2, PortKind::VethTcx)?;
     bed.attach(&hosts)?;
     let process = bed.dut().pids()[0];
-    for thread in ["worker-0", "flow-keeper", "housekeeper"] {
+    for thread in ["worker-0", "flow-keeper", "housekeeper", "guests"] {
         // Also a worker that sleeps all the while.
         for _ in 0..2 {
             wait::until("the watchdog to be fed", LIMIT, || ear.fed() > 0)?;

@@ -5,9 +5,9 @@ use caps::{CapSet, Capability, CapsHashSet};
 /// Needed as long as the daemon runs: netdevs and programs, packet sockets, BPF, pinned packet memory.
 const RUNNING: [Capability; 4] =
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
-/// Wanted as long as the daemon runs: with it the kernel adds no speculation barriers to our programs, which make them
-/// slower.
-const WANTED: Capability = Capability::CAP_PERFMON;
+/// Wanted as long as the daemon runs, where it has them. With CAP_PERFMON the kernel adds no speculation barriers to our
+/// programs, which make them slower. With CAP_CHOWN a guest's socket can be given to the user that runs the guest.
+const WANTED: [Capability; 2] = [Capability::CAP_PERFMON, Capability::CAP_CHOWN];
 /// Needed once, to make the collector's network namespace.
 const STARTING: Capability = Capability::CAP_SYS_ADMIN;
 
@@ -42,7 +42,8 @@ pub(crate) fn check() -> Result<(), PrivilegeError> {
 /// Gives up, for this thread and those it will start, all that a running switch does not need.
 pub(crate) fn keep_for_running() -> Result<(), PrivilegeError> {
     let mut keep = CapsHashSet::from(RUNNING);
-    keep.extend(caps::read(None, CapSet::Permitted)?.contains(&WANTED).then_some(WANTED));
+    let have = caps::read(None, CapSet::Permitted)?;
+    keep.extend(WANTED.into_iter().filter(|wanted| have.contains(wanted)));
     caps::clear(None, CapSet::Ambient)?;
     caps::set(None, CapSet::Effective, &keep)?;
     caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;

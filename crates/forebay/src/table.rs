@@ -108,6 +108,7 @@ pub(crate) fn port(port: &PortShow) -> String {
             ("name", port.name.clone()),
             ("id", port.id.to_string()),
             ("socket", guest.path.clone()),
+            ("the switch", if guest.client { "connects" } else { "listens" }.to_owned()),
             ("state", state),
             ("queue pairs offered", guest.queues.to_string()),
             ("queues running", words(guest.running.iter().map(u32::to_string))),

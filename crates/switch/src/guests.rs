@@ -1,6 +1,7 @@
 //! What the control side asks of the thread that talks with virtual machines (`control/guest_thread.rs`), and the sockets
 //! where they connect.
 
+mod access;
 mod socket;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use forebay_vhost::DeviceOptions;
 use crate::SwitchError;
 use crate::attention::Attention;
 
-pub(crate) use socket::{GuestSocket, Listener};
+pub(crate) use socket::{GuestSocket, Meeting, connect_to};
 
 /// Names one port of a guest; no other port has or had the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +24,8 @@ pub(crate) struct GuestKey {
 
 /// What the control side asks of the thread.
 pub(crate) enum Order {
-    /// Listen for front ends of a port.
-    Serve(GuestKey, Listener, DeviceOptions),
+    /// Meet front ends of a port.
+    Serve(GuestKey, Meeting, DeviceOptions),
     /// The port is gone, and so are its queues.
     Forget(GuestKey),
     /// Close all connections and end.
@@ -51,8 +52,8 @@ impl Reception {
         Arc::clone(&self.bell)
     }
 
-    pub(crate) fn serve(&self, key: GuestKey, listener: Listener, device: DeviceOptions) {
-        self.send(Order::Serve(key, listener, device));
+    pub(crate) fn serve(&self, key: GuestKey, meeting: Meeting, device: DeviceOptions) {
+        self.send(Order::Serve(key, meeting, device));
     }
 
     pub(crate) fn forget(&self, key: GuestKey) {

@@ -19,6 +19,7 @@ use crate::counters::Counter;
 pub(crate) struct Turns {
     pub(crate) flow_keeper: Counter,
     pub(crate) housekeeper: Counter,
+    pub(crate) guests: Counter,
 }
 
 /// Starts a thread; a panic in it ends the process.

@@ -519,11 +519,16 @@ impl SwitchControl for Switch {
         let cells = self.shared.workers.iter().enumerate();
         let workers = cells.map(|(index, cell)| (format!("worker-{index}"), cell.iterations.get()));
         let turns = &self.shared.turns;
-        let others = [("flow-keeper", turns.flow_keeper.get()), ("housekeeper", turns.housekeeper.get())];
+        let others = [
+            ("flow-keeper", turns.flow_keeper.get()),
+            ("housekeeper", turns.housekeeper.get()),
+            ("guests", turns.guests.get()),
+        ];
         let others = others.map(|(thread, turns)| (thread.to_owned(), turns));
         let turns = workers.chain(others).map(|(thread, turns)| ThreadTurns { thread, turns }).collect();
         // After the counts were read: else a turn could count for this look instead of the next.
         self.wakers.iter().for_each(Waker::wake);
+        self.guests.wake();
         turns
     }
 

@@ -70,9 +70,27 @@ pub struct PortAddArgs {
     pub group: Vec<String>,
     /// Make a port of a virtual machine: path of the socket where its vhost-user front end connects, as in /run/vm1.sock
     ///
-    /// The switch listens there. QEMU: -chardev socket,id=c,path=/run/vm1.sock -netdev vhost-user,id=n,chardev=c
+    /// The switch listens there, unless --client is given. QEMU: -chardev socket,id=c,path=/run/vm1.sock -netdev vhost-user,id=n,chardev=c
     #[arg(long, value_name = "PATH", conflicts_with = "group")]
     pub vhost_user: Option<String>,
+    /// Connect to the socket, where the front end listens; and try again until that works, and whenever it has gone
+    ///
+    /// QEMU: server=on,wait=off after the socket's path. DPDK: server=1 after net_virtio_user0,path=/run/vm1.sock
+    #[arg(long, requires = "vhost_user", conflicts_with_all = ["socket_owner", "socket_mode"])]
+    pub client: bool,
+    /// Owner of the socket where the switch listens, by name or number, as in libvirt-qemu, libvirt-qemu:kvm or :kvm
+    /// [default: the daemon's own]
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "USER[:GROUP]",
+        requires = "vhost_user"
+    )]
+    pub socket_owner: String,
+    /// Permissions of the socket where the switch listens, in octal digits, as in 0600 [default: 0660]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "MODE", requires = "vhost_user")]
+    pub socket_mode: String,
     /// Pairs of queues that the virtual machine may use, 1 to 16
     #[arg(long, default_value_t = 1, value_name = "N", requires = "vhost_user")]
     pub queues: u16,

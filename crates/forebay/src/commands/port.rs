@@ -43,6 +43,9 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
     }
     let vhost_user = args.vhost_user.as_ref().map(|path| VhostUser {
         path: path.clone(),
+        client: args.client,
+        owner: args.socket_owner.clone(),
+        mode: args.socket_mode.clone(),
         queues: args.queues,
         features: args.features.clone(),
     });

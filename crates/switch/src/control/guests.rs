@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::port_guest::{Guest, MTU};
 use super::{Change, Control};
 use crate::counters::RingGauge;
-use crate::guests::{GuestKey, GuestSocket};
+use crate::guests::{GuestKey, Meeting};
 use crate::worker::{
     Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
 };
@@ -60,7 +60,7 @@ impl Change<'_> {
         let features = offered(&asked)?;
         let config =
             NetConfig { mac: mac_of(spec.port_name()), is_up: true, is_to_announce: false, pairs, mtu: MTU };
-        let (socket, listener) = self.without_lock(|| GuestSocket::listen(&asked.path))?;
+        let (socket, meeting) = self.without_lock(|| Meeting::arrange(&asked))?;
         self.guest_serial += 1;
         let key = GuestKey { id, serial: self.guest_serial };
         self.connect_workers();
@@ -68,7 +68,7 @@ impl Change<'_> {
         let device = DeviceOptions { features, config };
         let none = no_guest(&asked.path);
         let plan = self.reserve(id, spec, Err(none), true);
-        Ok(Plan { guest: Some((guest, listener, device)), ..plan })
+        Ok(Plan { guest: Some((guest, meeting, device)), ..plan })
     }
 
     /// A front end is there.
@@ -87,6 +87,18 @@ impl Change<'_> {
         let port = self.port_mut(key.id);
         tracing::info!(port = port.spec.port_name(), reason, "the virtual machine is gone");
         (port.state, port.reason) = (state, reason);
+    }
+
+    /// The switch could not connect to the front end yet.
+    pub(crate) fn guest_is_missing(&mut self, key: GuestKey, reason: String) {
+        if self.guest_mut(key).is_none() {
+            return;
+        }
+        let port = self.port_mut(key.id);
+        // Why the last front end broke says more.
+        if port.state == PortState::Waiting {
+            port.reason = reason;
+        }
     }
 
     /// The features that were agreed on.

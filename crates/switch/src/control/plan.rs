@@ -11,7 +11,7 @@ use super::attach::{self, Fitting};
 use super::port::Port;
 use super::port_guest::Guest;
 use super::{Change, Control};
-use crate::guests::Listener;
+use crate::guests::Meeting;
 
 /// Netdevs that are not there and are named in one line of the log.
 const NAMES_LOGGED: usize = 8;
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     /// The worker that serves it, if one does for all of its packets.
     pub(super) worker: usize,
     /// Of a virtual machine's port, what is to be served.
-    pub(super) guest: Option<(Guest, Listener, DeviceOptions)>,
+    pub(super) guest: Option<(Guest, Meeting, DeviceOptions)>,
 }
 
 /// Netdevs as one request finds them.

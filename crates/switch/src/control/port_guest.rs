@@ -19,8 +19,8 @@ const JOINTS: Features = Features(Features::GUEST_CSUM.0 | Features::GUEST_TSO4.
 /// One port's virtual machine, connected or not.
 pub(super) struct Guest {
     pub(super) key: GuestKey,
-    /// Held for its drop.
-    _socket: GuestSocket,
+    /// The socket where the switch listens, held for its drop.
+    _socket: Option<GuestSocket>,
     /// What workers tell of the machine that is connected.
     pub(super) cells: Arc<GuestCells>,
     /// What they had told of those before.
@@ -35,7 +35,7 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Nobody is connected. `bell` rings when a queue breaks.
-    pub(super) fn new(key: GuestKey, socket: GuestSocket, bell: Arc<Attention>) -> Self {
+    pub(super) fn new(key: GuestKey, socket: Option<GuestSocket>, bell: Arc<Attention>) -> Self {
         Self {
             key,
             _socket: socket,
@@ -81,6 +81,7 @@ impl Guest {
         running.sort_unstable();
         VhostUserShow {
             path: asked.path.clone(),
+            client: asked.client,
             queues: asked.queues,
             running,
             features: self.features.words().into_iter().map(str::to_owned).collect(),

@@ -210,8 +210,8 @@ impl Control {
                 return Err(refuse(rings::no_socket(&error)));
             }
         };
-        let guest = guest.map(|(guest, listener, device)| {
-            self.reception.serve(guest.key, listener, device);
+        let guest = guest.map(|(guest, meeting, device)| {
+            self.reception.serve(guest.key, meeting, device);
             guest
         });
         let port = Port {

@@ -1,4 +1,5 @@
-//! The socket where a virtual machine connects: made where nothing is in the way, and removed with its port.
+//! Where the switch meets the front end of a virtual machine: a socket that is made where nothing is in the way, and removed
+//! with its port; or one where the front end listens.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,16 +7,20 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use forebay_control::vhost_user::VhostUser;
 use forebay_control::{ApiError, ErrorCode};
 use rustix::fs::{Mode, chmod};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
+
+use super::access::{Owner, check_directory};
 
 /// Connections that wait; one is served at a time.
 const BACKLOG: i32 = 1;
-/// Owner and group may connect.
-const MODE: Mode = Mode::from_raw_mode(0o660);
+/// Neither the switch nor a program that it starts waits for a front end.
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// A listening socket.
 pub(crate) struct Listener(OwnedFd);
@@ -27,12 +32,20 @@ pub(crate) struct GuestSocket {
     file: (u64, u64),
 }
 
+/// How a port meets its front ends.
+pub(crate) enum Meeting {
+    /// They connect.
+    Listens(Listener),
+    /// The switch connects to the socket of this path.
+    Connects(PathBuf),
+}
+
 impl Listener {
     /// The next connection, if one waits.
     pub(crate) fn accept(&self) -> io::Result<Option<UnixStream>> {
-        match accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        match accept_with(&self.0, FLAGS) {
             Ok(stream) => Ok(Some(stream.into())),
-            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(Errno::AGAIN) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -44,17 +57,47 @@ impl AsFd for Listener {
     }
 }
 
-impl GuestSocket {
-    /// Listens at `path`. A socket there that nobody listens at any more is replaced.
+impl Meeting {
+    /// Listens where it was asked for, or will connect there. The socket's file is to be kept while the port lives.
     ///
     /// # Errors
-    /// Something else is there, or the kernel refuses.
-    pub(crate) fn listen(path: &str) -> Result<(Self, Listener), ApiError> {
-        let path = Path::new(path);
+    /// The switch cannot listen there as it was asked to.
+    pub(crate) fn arrange(asked: &VhostUser) -> Result<(Option<GuestSocket>, Self), ApiError> {
+        if asked.client {
+            return Ok((None, Self::Connects(PathBuf::from(&asked.path))));
+        }
+        let (socket, listener) = GuestSocket::listen(asked)?;
+        Ok((Some(socket), Self::Listens(listener)))
+    }
+}
+
+/// Connects to a front end that listens at `path`. Does not wait: a front end whose connections all wait says so.
+pub(crate) fn connect_to(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+impl GuestSocket {
+    /// Listens as it was asked for. A socket there that nobody listens at any more is replaced.
+    ///
+    /// # Errors
+    /// Something else is there, its directory is no place for it, its owner is not known, or the kernel refuses.
+    pub(crate) fn listen(asked: &VhostUser) -> Result<(Self, Listener), ApiError> {
+        let path = Path::new(&asked.path);
+        let owner = Owner::find(asked)?;
+        check_directory(path)?;
         make_way(path)?;
-        let made = make(path).map_err(|error| refuse(path, format!("cannot listen there: {error}")))?;
+        let listener = make(path).map_err(|error| refuse(path, format!("cannot listen there: {error}")))?;
         let file = identity(path).map_err(|error| refuse(path, error.to_string()))?;
-        Ok((Self { path: path.to_owned(), file }, made))
+        // Whatever fails from here on takes the file away again.
+        let socket = Self { path: path.to_owned(), file };
+        let failed = |error: Errno| refuse(path, format!("cannot listen there: {error}"));
+        // Only its owner may change its mode. Nobody can connect before it listens.
+        chmod(path, Mode::from_raw_mode(asked.mode_bits())).map_err(failed)?;
+        owner.own(path)?;
+        listen(&listener.0, BACKLOG).map_err(failed)?;
+        Ok((socket, listener))
     }
 }
 
@@ -72,12 +115,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 fn make(path: &Path) -> io::Result<Listener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before it listens.
-    chmod(path, MODE)?;
-    listen(&socket, BACKLOG)?;
     Ok(Listener(socket))
 }
 
@@ -98,7 +137,7 @@ fn make_way(path: &Path) -> Result<(), ApiError> {
     }
 }
 
-fn refuse(path: &Path, message: String) -> ApiError {
+pub(super) fn refuse(path: &Path, message: String) -> ApiError {
     let error = ApiError::new(ErrorCode::InvalidValue, format!("{}: {message}", path.display()));
     let error = error.with_field("vhost_user").with_value(path.display());
     error.with_remedy("choose another path, in a directory that the daemon may write to")
@@ -106,22 +145,27 @@ fn refuse(path: &Path, message: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    fn at(path: &Path) -> VhostUser {
+        VhostUser::new(path.to_str().expect("it is UTF-8"))
+    }
 
     #[test]
     fn a_socket_is_there_while_its_port_is_and_replaces_one_that_a_killed_process_left() {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let path = directory.path().join("vm.sock");
-        let text = path.to_str().expect("it is UTF-8");
-        let (socket, listener) = GuestSocket::listen(text).expect("nothing is there");
+        let (socket, listener) = GuestSocket::listen(&at(&path)).expect("nothing is there");
         assert!(listener.accept().is_ok_and(|stream| stream.is_none()));
         let _stream = UnixStream::connect(&path).expect("it listens");
         assert!(listener.accept().is_ok_and(|stream| stream.is_some()));
-        let refused = GuestSocket::listen(text).err().expect("somebody listens");
+        let refused = GuestSocket::listen(&at(&path)).err().expect("somebody listens");
         assert!(refused.to_string().contains("another program listens there"), "{refused}");
         drop(listener);
         std::mem::forget(socket);
-        let (socket, _listener) = GuestSocket::listen(text).expect("nobody listens");
+        let (socket, _listener) = GuestSocket::listen(&at(&path)).expect("nobody listens");
         drop(socket);
         assert!(!path.exists());
     }
@@ -131,12 +175,56 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let path = directory.path().join("vm.sock");
         std::fs::write(&path, "precious").expect("it can be written");
-        let refused =
-            GuestSocket::listen(path.to_str().expect("it is UTF-8")).err().expect("it is in the way");
+        let refused = GuestSocket::listen(&at(&path)).err().expect("it is in the way");
         assert!(refused.to_string().contains("no socket"), "{refused}");
         assert!(path.exists());
-        let missing = directory.path().join("missing/vm.sock");
-        let refused = GuestSocket::listen(missing.to_str().expect("it is UTF-8")).err();
-        assert!(refused.is_some_and(|error| error.to_string().contains("cannot listen there")));
+    }
+
+    #[test]
+    fn a_socket_has_the_owner_and_the_mode_that_were_asked_for() {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = directory.path().join("vm.sock");
+        let (_socket, _listener) = GuestSocket::listen(&at(&path)).expect("nothing is there");
+        let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o7777;
+        assert_eq!(mode(&path), 0o660);
+        let other = directory.path().join("other.sock");
+        let ours = format!("{}:{}", rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let asked = VhostUser { owner: ours, mode: "0606".to_owned(), ..at(&other) };
+        let (_socket, _listener) = GuestSocket::listen(&asked).expect("nothing is there");
+        assert_eq!(mode(&other), 0o606);
+        if rustix::process::getuid().is_root() {
+            let given = directory.path().join("given.sock");
+            let asked = VhostUser { owner: "nobody:12".to_owned(), ..at(&given) };
+            let (_socket, _listener) = GuestSocket::listen(&asked).expect("nothing is there");
+            let owned = given.metadata().expect("it is there");
+            let nobody = nix::unistd::User::from_name("nobody").ok().flatten().expect("every system has one");
+            assert_eq!((owned.uid(), owned.gid()), (nobody.uid.as_raw(), 12));
+        } else {
+            println!("SKIP: only root can give a file away");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_given_away_is_not_left_behind() {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = directory.path().join("vm.sock");
+        let asked = VhostUser { owner: "no-such-user".to_owned(), ..at(&path) };
+        let refused = GuestSocket::listen(&asked).err().expect("there is no such user");
+        assert_eq!(refused.field.as_deref(), Some("owner"), "{refused}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_front_end_that_listens_is_connected_to_and_nobody_waits_for_one_that_does_not() {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = directory.path().join("vm.sock");
+        let missing = connect_to(&path).err().expect("nothing is there");
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("nothing is there");
+        let _stream = connect_to(&path).expect("it listens");
+        listener.accept().expect("it was connected to");
+        drop(listener);
+        let refused = connect_to(&path).err().expect("nobody listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

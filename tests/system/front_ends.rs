@@ -1,0 +1,130 @@
+//! Ports of virtual machines against a front end of the test's own, which connects in a moment and again after either end
+//! was killed: options of the socket, client mode, and faults.
+
+mod client;
+mod faults;
+mod socket;
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_control::port::PortState;
+use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
+use forebay_testbed::frame::Frame;
+use forebay_testbed::{Host, Lab, PortKind, wait};
+use forebay_vhost::Features;
+use forebay_vhost::driver::{FrontEnd, FrontEndOptions};
+
+use crate::harness::{Outcome, Suite, ensure_program};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// Names the socket of a front end that this program is to be, in the place of a test.
+pub const FLOOD_VARIABLE: &str = "FOREBAY_TEST_FRONT_END";
+
+pub fn register(suite: &mut Suite) {
+    socket::register(suite);
+    client::register(suite);
+    faults::register(suite);
+}
+
+/// MAC address of the guest of this number.
+fn mac(number: u8) -> [u8; 6] {
+    [2, 0xfc, 0, 0, 0, number]
+}
+
+/// A daemon with hosts.
+struct Scene {
+    // In this order: the daemon and hosts before the lab they are in.
+    daemon: Forebay,
+    hosts: Vec<Host>,
+    lab: Lab,
+}
+
+impl Scene {
+    fn new(hosts: usize, options: ForebayOptions) -> Result<Scene, Box<dyn std::error::Error>> {
+        ensure_program()?;
+        Scene::in_lab(Lab::new("frontends")?, hosts, options)
+    }
+
+    fn in_lab(
+        mut lab: Lab,
+        hosts: usize,
+        options: ForebayOptions,
+    ) -> Result<Scene, Box<dyn std::error::Error>> {
+        let hosts = lab.hosts(hosts, PortKind::VethTcx)?;
+        let daemon = Forebay::start(&lab, options)?;
+        for host in &hosts {
+            daemon.client().ok(&["port", "add", host.name()])?;
+        }
+        Ok(Scene { daemon, hosts, lab })
+    }
+
+    fn client(&self) -> &Client {
+        self.daemon.client()
+    }
+
+    fn socket(&self, port: &str) -> PathBuf {
+        self.lab.path(&format!("{port}.sock"))
+    }
+
+    fn add(&self, port: &str, arguments: &[&str]) -> Outcome {
+        let socket = self.socket(port).display().to_string();
+        self.client().ok(&[&["port", "add", port, "--vhost-user", &socket], arguments].concat())?;
+        Ok(())
+    }
+
+    /// Sends packets between two guests both ways until some have come.
+    fn exchange(&self, guests: [&mut FrontEnd; 2]) -> Outcome {
+        let [one, other] = guests;
+        pass(one, other, 1, 2)?;
+        pass(other, one, 2, 1)
+    }
+}
+
+/// A guest that is not connected.
+fn guest() -> Result<FrontEnd, Box<dyn std::error::Error>> {
+    guest_with(Features::default())
+}
+
+fn guest_with(features: Features) -> Result<FrontEnd, Box<dyn std::error::Error>> {
+    let features = features.with(Features::MRG_RXBUF).with(Features::EVENT_IDX);
+    Ok(FrontEnd::new(FrontEndOptions { features, size: 64, buffer_bytes: 2048 })?)
+}
+
+/// Connects a guest to the socket of its port, and waits until the port is up.
+fn join(guest: &mut FrontEnd, scene: &Scene, port: &str) -> Outcome {
+    connect(guest, &scene.socket(port))?;
+    Ok(scene.client().wait_port_state(port, PortState::Up)?)
+}
+
+/// Connects a guest, also to a daemon that is only starting.
+fn connect(guest: &mut FrontEnd, socket: &Path) -> Outcome {
+    wait::until_some("a connection", LIMIT, || guest.connect(UnixStream::connect(socket).ok()?).ok())?;
+    Ok(())
+}
+
+/// Sends a packet from one guest to another until it arrives.
+fn pass(from: &mut FrontEnd, to: &mut FrontEnd, source: u8, destination: u8) -> Outcome {
+    while to.receive().is_some() {}
+    let frame = Frame::marked(mac(source), mac(destination), source.into()).build();
+    wait::until("a packet between guests", LIMIT, || {
+        from.transmit(&frame);
+        std::iter::from_fn(|| to.receive()).any(|packet| packet == frame)
+    })?;
+    Ok(())
+}
+
+/// This program as a front end whose guest sends packets until it is killed.
+pub fn flood_if_asked() {
+    let Ok(socket) = std::env::var(FLOOD_VARIABLE) else { return };
+    let mut guest = guest().expect("memory for a guest");
+    connect(&mut guest, Path::new(&socket)).expect("the switch listens");
+    let frame = Frame::marked(mac(1), [0xff; 6], 1).payload_bytes(1000).build();
+    loop {
+        while guest.receive().is_some() {}
+        if !guest.transmit(&frame) {
+            std::thread::yield_now();
+        }
+    }
+}
