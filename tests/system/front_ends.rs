@@ -3,6 +3,7 @@
 
 mod client;
 mod faults;
+mod moved;
 mod socket;
 
 use std::os::unix::net::UnixStream;
@@ -26,6 +27,7 @@ pub fn register(suite: &mut Suite) {
     socket::register(suite);
     client::register(suite);
     faults::register(suite);
+    moved::register(suite);
 }
 
 /// MAC address of the guest of this number.
@@ -89,7 +91,8 @@ fn guest() -> Result<FrontEnd, Box<dyn std::error::Error>> {
 
 fn guest_with(features: Features) -> Result<FrontEnd, Box<dyn std::error::Error>> {
     let features = features.with(Features::MRG_RXBUF).with(Features::EVENT_IDX);
-    Ok(FrontEnd::new(FrontEndOptions { features, size: 64, buffer_bytes: 2048 })?)
+    let keeps_notes = features.has(Features::RING_PACKED);
+    Ok(FrontEnd::new(FrontEndOptions { features, size: 64, buffer_bytes: 16_384, keeps_notes })?)
 }
 
 /// Connects a guest to the socket of its port, and waits until the port is up.

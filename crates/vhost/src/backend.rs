@@ -5,6 +5,7 @@
 //! below a running queue (memory, features, a descriptor) stops it first and starts it again: rings and buffers are
 //! looked up anew, and nobody uses what is gone.
 
+mod inflight;
 mod memory;
 mod queues;
 mod rings;
@@ -21,6 +22,7 @@ use crate::control_queue::{Control, Event, MAX_COMMAND_BYTES};
 use crate::doorbell;
 use crate::error::VhostError;
 use crate::features::Features;
+use crate::inflight::Inflight;
 use crate::memory::{DirtyLog, GuestMemory, MAX_REGIONS};
 use crate::message::{Body, NEED_REPLY, protocol, request};
 use crate::virtqueue::Virtqueue;
@@ -29,6 +31,9 @@ use crate::virtqueue::Virtqueue;
 const MESSAGES_AT_ONCE: usize = 64;
 /// Commands of the control queue that one call of [`Backend::handle`] carries out.
 const COMMANDS_AT_ONCE: usize = 64;
+
+/// The least MTU that there is (IPv4).
+const MIN_MTU: u16 = 68;
 
 /// Pairs of queues that a device may have.
 pub const MAX_PAIRS: u16 = 64;
@@ -75,6 +80,7 @@ enum Answer {
     /// Not done, which breaks nothing.
     Refused,
     Reply(Vec<u8>),
+    ReplyWith(Vec<u8>, OwnedFd),
 }
 
 /// One front end's connection and what it has set.
@@ -92,6 +98,8 @@ pub struct Backend {
     channel: Option<OwnedFd>,
     /// Where is noted which pages we write, once that was agreed on.
     log: Option<Arc<DirtyLog>>,
+    /// Where is noted what the next back end is to know, if the front end keeps it.
+    inflight: Option<Inflight>,
 }
 
 impl Backend {
@@ -113,6 +121,7 @@ impl Backend {
             control: Control::new(pairs),
             channel: None,
             log: None,
+            inflight: None,
         }
     }
 
@@ -178,6 +187,9 @@ impl Backend {
         let result = self.answer(message, owner);
         let reply = match &result {
             Ok(Answer::Reply(reply)) => return self.connection.reply(header.request, reply),
+            Ok(Answer::ReplyWith(reply, file)) => {
+                return self.connection.reply_with(header.request, reply, file);
+            }
             Ok(Answer::Done) => 0u64,
             Ok(Answer::Refused) | Err(_) => 1,
         };
@@ -203,6 +215,7 @@ impl Backend {
             request::GET_STATUS => return reply(body, self.status.into()),
             request::GET_VRING_BASE => return self.get_base(body, owner),
             request::GET_CONFIG => return self.get_config(body),
+            request::GET_INFLIGHT_FD => return self.make_inflight(body),
             request::SET_CONFIG => return Ok(Answer::Refused),
             request::SET_OWNER => body.end()?,
             request::RESET_OWNER | request::RESET_DEVICE => {
@@ -213,6 +226,7 @@ impl Backend {
             request::SET_PROTOCOL_FEATURES => self.set_protocol(body.only_u64()?)?,
             request::SET_STATUS => self.set_status(body.only_u64()? as u8, owner),
             request::SET_MEM_TABLE => self.set_memory(body, &files, owner)?,
+            request::SET_INFLIGHT_FD => self.set_inflight(body, &files, owner)?,
             request::ADD_MEM_REG => self.add_region(body, &files, owner)?,
             request::REM_MEM_REG => self.remove_region(body, owner)?,
             request::SET_LOG_BASE => return self.set_log(body, &files, owner),
@@ -233,10 +247,10 @@ impl Backend {
             request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
                 self.set_bell(number, body, files, owner)?;
             }
-            request::NET_SET_MTU => owner.event(Event::Mtu(body.only_u64()?.min(u16::MAX.into()) as u16)),
+            request::NET_SET_MTU => return Ok(self.set_mtu(body.only_u64()?, owner)),
             request::SEND_RARP => {
-                let address = body.only_u64()?.to_ne_bytes();
-                let [mac @ .., _, _] = address;
+                let [mac @ .., _, _] = body.only_u64()?.to_ne_bytes();
+                self.ask_to_announce();
                 owner.event(Event::Announce(mac));
             }
             request::SET_BACKEND_REQ_FD => {
@@ -257,6 +271,7 @@ impl Backend {
             request::SET_BACKEND_REQ_FD => protocol::BACKEND_REQ,
             request::GET_CONFIG | request::SET_CONFIG => protocol::CONFIG,
             request::RESET_DEVICE => protocol::RESET_DEVICE,
+            request::GET_INFLIGHT_FD | request::SET_INFLIGHT_FD => protocol::INFLIGHT,
             request::GET_MAX_MEM_SLOTS | request::ADD_MEM_REG | request::REM_MEM_REG => protocol::MEM_SLOTS,
             request::GET_STATUS | request::SET_STATUS => protocol::STATUS,
             _ => 0,
@@ -294,8 +309,23 @@ impl Backend {
         }
     }
 
+    fn set_mtu(&mut self, mtu: u64, owner: &mut impl Owner) -> Answer {
+        let Some(mtu) = u16::try_from(mtu).ok().filter(|mtu| *mtu >= MIN_MTU) else { return Answer::Refused };
+        self.options.config.mtu = mtu;
+        owner.event(Event::Mtu(mtu));
+        Answer::Done
+    }
+
+    /// A guest knows all of its addresses, and whoever announces it only one.
+    fn ask_to_announce(&mut self) {
+        if self.features.has(Features::GUEST_ANNOUNCE) && self.queues.control.is_some() {
+            self.set_config(NetConfig { is_to_announce: true, ..self.options.config });
+        }
+    }
+
     fn reset(&mut self, owner: &mut impl Owner) {
         self.stop(owner);
+        (0..self.queues.len()).for_each(|index| self.forget_notes(index));
         self.control.reset();
         self.control.set_features(self.features);
         self.status = 0;
@@ -349,9 +379,11 @@ fn check_files(request: u32, count: usize) -> Result<(), VhostError> {
     let (least, most) = match request {
         request::SET_MEM_TABLE => (1, MAX_REGIONS),
         request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => (0, 1),
-        request::SET_BACKEND_REQ_FD | request::ADD_MEM_REG | request::SET_LOG_BASE | request::SET_LOG_FD => {
-            (1, 1)
-        }
+        request::SET_BACKEND_REQ_FD
+        | request::ADD_MEM_REG
+        | request::SET_LOG_BASE
+        | request::SET_LOG_FD
+        | request::SET_INFLIGHT_FD => (1, 1),
         // Some front ends pass the region's file here, too; it is closed.
         request::REM_MEM_REG => (0, 1),
         _ => (0, 0),

@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 
 use crate::error::VhostError;
@@ -106,7 +107,13 @@ impl Connection {
     /// Sends a reply. Never blocks.
     pub(crate) fn reply(&mut self, request: u32, body: &[u8]) -> Result<(), VhostError> {
         let header = Header { request, flags: VERSION | REPLY, len: body.len() as u32 };
-        send(self.stream.as_fd(), header, body)
+        send(self.stream.as_fd(), header, body, &[])
+    }
+
+    /// As [`Connection::reply`], with a descriptor.
+    pub(crate) fn reply_with(&mut self, request: u32, body: &[u8], file: &OwnedFd) -> Result<(), VhostError> {
+        let header = Header { request, flags: VERSION | REPLY, len: body.len() as u32 };
+        send(self.stream.as_fd(), header, body, &[file.as_fd()])
     }
 }
 
@@ -116,11 +123,21 @@ impl AsFd for Connection {
     }
 }
 
-fn send(socket: BorrowedFd<'_>, header: Header, body: &[u8]) -> Result<(), VhostError> {
+fn send(
+    socket: BorrowedFd<'_>,
+    header: Header,
+    body: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> Result<(), VhostError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
     let header = header.to_bytes();
     let parts = [IoSlice::new(&header), IoSlice::new(body)];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    match sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+    match sendmsg(socket, &parts, &mut ancillary, flags) {
         Ok(sent) if sent == header.len() + body.len() => Ok(()),
         Ok(_) | Err(Errno::AGAIN) => Err(VhostError::RepliesUnread),
         Err(error) => Err(VhostError::Socket(error.into())),

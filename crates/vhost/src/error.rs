@@ -172,6 +172,22 @@ pub enum VhostError {
         /// Queues of the device.
         queues: usize,
     },
+    /// A file for notes about buffers in flight that no device here needs. Close the port.
+    #[error("notes for {queues} queues of {size} entries, where there are {limit} queues")]
+    BadInflight {
+        /// Number of queues that the front end asks for.
+        queues: u16,
+        /// Entries of the longest ring.
+        size: u16,
+        /// Number of queues of the device.
+        limit: usize,
+    },
+    /// What an earlier back end noted cannot be. Close the port; a guest that starts again has new notes.
+    #[error("the notes of an earlier back end have {what}; restart the guest")]
+    BadNotes {
+        /// What they have.
+        what: &'static str,
+    },
     /// A ring size that virtio does not allow.
     #[error("a ring of {size} entries: 1 to {limit} are possible, and a power of two unless it is packed")]
     BadRingSize {

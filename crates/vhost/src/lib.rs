@@ -55,8 +55,7 @@
 //! | the front end has gone | [`Progress::Closed`] | wait for the next one |
 //!
 //! # What is not here
-//! In-flight tracking (buffers are used in order, and a ring goes on behind the last used one), kicks and calls by
-//! messages, postcopy, an IOMMU, hashes and RSS, guests of the other byte order without VERSION_1.
+//! Kicks and calls by messages, postcopy, an IOMMU, hashes and RSS, guests of the other byte order without VERSION_1.
 //!
 //! Unsafe code lives in `memory`: `mapping`, `area` and `fault`; each block says why it is sound.
 #![deny(unsafe_code)]
@@ -73,6 +72,7 @@ mod features;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz_check;
+mod inflight;
 mod memory;
 mod message;
 mod ring;

@@ -16,6 +16,8 @@ mod mapping;
 
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(crate) use area::crash;
 pub(crate) use area::{Area, RawDescriptor};
 pub(crate) use log::DirtyLog;
 use mapping::Mapping;

@@ -41,6 +41,8 @@ pub(crate) mod request {
     pub(crate) const SET_BACKEND_REQ_FD: u32 = 21;
     pub(crate) const GET_CONFIG: u32 = 24;
     pub(crate) const SET_CONFIG: u32 = 25;
+    pub(crate) const GET_INFLIGHT_FD: u32 = 31;
+    pub(crate) const SET_INFLIGHT_FD: u32 = 32;
     pub(crate) const RESET_DEVICE: u32 = 34;
     pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
     pub(crate) const ADD_MEM_REG: u32 = 37;
@@ -61,11 +63,21 @@ pub(crate) mod protocol {
     pub(crate) const MTU: u64 = 1 << 4;
     pub(crate) const BACKEND_REQ: u64 = 1 << 5;
     pub(crate) const CONFIG: u64 = 1 << 9;
+    pub(crate) const INFLIGHT: u64 = 1 << 12;
     pub(crate) const RESET_DEVICE: u64 = 1 << 13;
     pub(crate) const MEM_SLOTS: u64 = 1 << 15;
     pub(crate) const STATUS: u64 = 1 << 16;
-    pub(crate) const ALL: u64 =
-        MQ | LOG_SHMFD | RARP | REPLY_ACK | MTU | BACKEND_REQ | CONFIG | RESET_DEVICE | MEM_SLOTS | STATUS;
+    pub(crate) const ALL: u64 = MQ
+        | LOG_SHMFD
+        | RARP
+        | REPLY_ACK
+        | MTU
+        | BACKEND_REQ
+        | CONFIG
+        | INFLIGHT
+        | RESET_DEVICE
+        | MEM_SLOTS
+        | STATUS;
 }
 
 /// A header that was checked.
@@ -123,6 +135,10 @@ impl<'a> Body<'a> {
 
     pub(crate) fn u32(&mut self) -> Result<u32, VhostError> {
         self.take().map(u32::from_ne_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, VhostError> {
+        self.take().map(u16::from_ne_bytes)
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, VhostError> {

@@ -7,14 +7,16 @@
 
 mod chain;
 pub(crate) mod packed;
+mod packed_notes;
 pub(crate) mod split;
+mod split_notes;
 
 pub(crate) use chain::{Direction, Fetched, Pieces};
 pub(crate) use packed::PackedRing;
 pub(crate) use split::SplitRing;
 
-use crate::error::RingError;
-use crate::memory::{GuestMemory, RawDescriptor};
+use crate::error::{RingError, VhostError};
+use crate::memory::{Area, GuestMemory, RawDescriptor};
 
 /// Descriptors that one chain may have, and pieces that all chains of one packet may have.
 pub const MAX_CHAIN: u32 = 256;
@@ -106,6 +108,14 @@ impl Ring {
     /// Number of buffers that wait; of a packed ring, entries, and not more than [`LOOK_AHEAD`].
     pub(crate) fn waiting(&self) -> u16 {
         either!(self, ring => ring.waiting())
+    }
+
+    /// Notes from now on in `region`, with so many entries, what the next back end is to know after a crash of this one.
+    pub(crate) fn note_in(&mut self, region: Area, entries: u16) -> Result<(), VhostError> {
+        if self.size() > entries {
+            return Err(VhostError::BadNotes { what: "fewer entries than the ring has" });
+        }
+        either!(self, ring => ring.note_in(region, entries))
     }
 
     /// Where the ring goes on, as the protocol says it (`VHOST_USER_GET_VRING_BASE`).

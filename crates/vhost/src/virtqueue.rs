@@ -15,6 +15,7 @@ use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
 
 use crate::error::{RingError, VhostError};
 use crate::features::Features;
+use crate::inflight::Inflight;
 use crate::memory::{GuestMemory, Piece, Purpose};
 use crate::ring::{Direction, Fetched, MAX_RING, PackedRing, Pieces, Ring, SplitRing, packed, split};
 
@@ -88,6 +89,8 @@ pub struct Virtqueue {
     header_bytes: u32,
     is_mergeable: bool,
     bells: Bells,
+    /// Where is noted what the next back end is to know.
+    notes: Option<Arc<GuestMemory>>,
 }
 
 impl Virtqueue {
@@ -113,7 +116,21 @@ impl Virtqueue {
             header_bytes: features.header_bytes(),
             is_mergeable: features.has(Features::MRG_RXBUF),
             bells,
+            notes: None,
         })
+    }
+
+    /// Notes from now on what a back end after a crash of this one is to know, and goes on where an earlier one stopped.
+    ///
+    /// # Errors
+    /// The notes are malformed or too short.
+    pub(crate) fn noting_in(mut self, inflight: &Inflight) -> Result<Self, VhostError> {
+        let is_packed = matches!(self.ring, Ring::Packed(_));
+        if let Some(region) = inflight.region(self.index, is_packed)? {
+            self.ring.note_in(region, inflight.entries())?;
+            self.notes = Some(Arc::clone(inflight.memory()));
+        }
+        Ok(self)
     }
 
     /// Returns the queue's index in its device.
@@ -147,7 +164,7 @@ impl Virtqueue {
     /// Whether a fault hit the guest's memory. Ask once a turn; a broken guest's port is to be broken.
     #[inline]
     pub fn is_broken(&self) -> bool {
-        self.memory.is_broken()
+        self.memory.is_broken() || self.notes.as_ref().is_some_and(|notes| notes.is_broken())
     }
 
     /// What is to be told of a malformed ring: memory that a fault replaced by zeros looks like one.

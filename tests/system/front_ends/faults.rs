@@ -105,7 +105,8 @@ fn killed_daemons() -> Outcome {
     let pins = BpfFs::mount(&lab)?;
     let options = ForebayOptions::default().handing_over(&pins);
     let mut scene = Scene::in_lab(lab, 2, options.clone())?;
-    let (mut one, mut other) = (guest()?, guest()?);
+    // Split rings, and packed ones whose front end keeps what the last daemon noted.
+    let (mut one, mut other) = (guest()?, super::guest_with(forebay_vhost::Features::RING_PACKED)?);
     for port in ["vm1", "vm2"] {
         scene.add(port, &[])?;
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Owner;
 use crate::error::VhostError;
 use crate::features::Features;
+use crate::inflight::Inflight;
 use crate::memory::GuestMemory;
 use crate::ring::MAX_RING;
 use crate::ring::packed::FRESH;
@@ -57,6 +58,10 @@ impl Queues {
         self.all = std::mem::take(&mut self.all).into_iter().map(call).collect();
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// # Errors
     /// There is no such queue.
     pub(super) fn check(&self, index: u32) -> Result<(), VhostError> {
@@ -102,14 +107,17 @@ impl Queues {
         &mut self,
         memory: &Arc<GuestMemory>,
         features: Features,
-        control: Option<usize>,
+        (control, inflight): (Option<usize>, Option<&Inflight>),
         owner: &mut impl Owner,
     ) -> Result<(), VhostError> {
         let needs_enabling = features.has(Features::PROTOCOL_FEATURES);
         for (index, queue) in self.all.iter_mut().enumerate() {
             let is_due = !queue.runs && !queue.is_broken && (queue.is_enabled || !needs_enabling);
             let Some(place) = queue.place(index, features).filter(|_| is_due) else { continue };
-            let started = Virtqueue::new(Arc::clone(memory), features, place, queue.bells())?;
+            let mut started = Virtqueue::new(Arc::clone(memory), features, place, queue.bells())?;
+            if let Some(inflight) = inflight {
+                started = started.noting_in(inflight)?;
+            }
             // Whoever had the ring last may have died between showing used buffers and calling for them.
             let _ = started.call();
             queue.runs = true;

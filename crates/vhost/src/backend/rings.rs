@@ -18,7 +18,7 @@ impl Backend {
     /// Starts every queue that is ready and does not run.
     pub(super) fn resume(&mut self, owner: &mut impl Owner) -> Result<(), VhostError> {
         let control = self.control_index();
-        self.queues.resume(&self.memory, self.features, control, owner)
+        self.queues.resume(&self.memory, self.features, (control, self.inflight.as_ref()), owner)
     }
 
     /// The control queue lies behind all others, or behind the first pair.
@@ -35,6 +35,7 @@ impl Backend {
         let (index, _) = (body.u32()?, body.u32()?);
         body.end()?;
         let base = self.queues.take_base(index, owner)?;
+        self.forget_notes(index as usize);
         Ok(Answer::Reply([index.to_ne_bytes(), base.to_ne_bytes()].concat()))
     }
 

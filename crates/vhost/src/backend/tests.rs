@@ -274,7 +274,10 @@ fn a_front_end_that_wants_to_know_is_told_how_it_went() {
     front.send(request::SET_CONFIG, &[0; 13]);
     front.set_u64(request::SEND_RARP, u64::from_ne_bytes([2, 0, 0, 0, 0, 5, 0, 0]));
     backend.handle(&mut held).expect("a proper front end");
-    assert_eq!([front.reply_u64(), front.reply_u64(), front.reply_u64()], [0, 1, 0]);
+    front.set_u64(request::NET_SET_MTU, 67);
+    backend.handle(&mut held).expect("a proper front end");
+    let replies = [front.reply_u64(), front.reply_u64(), front.reply_u64(), front.reply_u64()];
+    assert_eq!((replies, backend.options.config.mtu), ([0, 1, 0, 1], 9000));
     assert_eq!(held.events, [Event::Mtu(9000), Event::Announce([2, 0, 0, 0, 0, 5])]);
     front.set_u64(request::SET_FEATURES, 1 << 63);
     backend.handle(&mut held).expect_err("it was not offered");
@@ -313,4 +316,24 @@ fn a_change_of_the_configuration_is_told() {
     backend.set_config(NetConfig { is_to_announce: true, pairs: 7, ..config });
     assert_eq!(front::read_all(&told), [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(backend.options.config.pairs, 2, "the number of pairs stays");
+}
+
+#[test]
+fn a_guest_that_can_is_asked_to_announce_itself_until_it_says_that_it_has() {
+    let (mut front, mut backend, mut held) = Front::connect();
+    front.negotiate(FEATURES);
+    front.share_memory();
+    let mut driver = driver_of(&front, FEATURES);
+    front.start_queue(&driver, 4);
+    let told = front.pass_channel();
+    front.set_u64(request::SEND_RARP, u64::from_ne_bytes([2, 0, 0, 0, 0, 5, 0, 0]));
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!(front::read_all(&told)[..4], [2, 0, 0, 0], "the configuration has changed");
+    let status = |backend: &Backend| backend.options.config.to_bytes()[6];
+    assert_eq!(status(&backend), 3, "link up, announce");
+    driver.add(&[crate::driver::Part::Bytes(&[3, 0]), crate::driver::Part::Room(1)], false);
+    driver.publish();
+    front.kick(4);
+    backend.handle(&mut held).expect("a proper front end");
+    assert_eq!((driver.used().expect("an answer").written, status(&backend)), (vec![0], 1));
 }

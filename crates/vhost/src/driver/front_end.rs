@@ -2,7 +2,7 @@
 //!
 //! It survives its back end: connected again, its queues go on where they were. So tests can kill either end.
 
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 
 use super::{Driver, DriverOptions, GUEST_START, Part, USER_OFFSET};
 use crate::NetHeader;
@@ -38,6 +41,9 @@ pub struct FrontEndOptions {
     pub size: u16,
     /// Bytes of memory for each buffer, and so the longest packet with its header.
     pub buffer_bytes: u32,
+    /// Whether the front end keeps notes of the back end for the next one (INFLIGHT). Packed rings need them to go on after
+    /// a back end was killed.
+    pub keeps_notes: bool,
 }
 
 /// Why a front end could not be connected.
@@ -76,6 +82,8 @@ pub struct FrontEnd {
     queues: Vec<Queue>,
     stream: Option<UnixStream>,
     agreed: Features,
+    /// What the back end notes for the next one, as it was described.
+    notes: Option<(Vec<u8>, OwnedFd)>,
 }
 
 impl FrontEnd {
@@ -100,7 +108,7 @@ impl FrontEnd {
         };
         let queues = (0..QUEUES).map(queue).collect::<Result<Vec<_>, _>>()?;
         let agreed = options.features;
-        let mut made = Self { options, file, place, queues, stream: None, agreed };
+        let mut made = Self { options, file, place, queues, stream: None, agreed, notes: None };
         made.refill();
         Ok(made)
     }
@@ -121,7 +129,8 @@ impl FrontEnd {
         self.send(request::SET_OWNER, &[], &[])?;
         let offered = Features(self.ask(request::GET_FEATURES)?);
         self.ask(request::GET_PROTOCOL_FEATURES)?;
-        self.set(request::SET_PROTOCOL_FEATURES, &[PROTOCOL], &[])?;
+        let notes = if self.options.keeps_notes { protocol::INFLIGHT } else { 0 };
+        self.set(request::SET_PROTOCOL_FEATURES, &[PROTOCOL | notes], &[])?;
         let wanted = self.options.features;
         if !offered.has(wanted) {
             return Err(FrontEndError::Refused { request: request::SET_FEATURES });
@@ -131,7 +140,44 @@ impl FrontEnd {
         let RegionPlace { guest, user, len, offset } = self.place;
         let file = self.file.try_clone()?;
         self.set(request::SET_MEM_TABLE, &[1, guest, len, user, offset], &[file.as_fd()])?;
+        self.exchange_notes()?;
         (0..QUEUES).try_for_each(|index| self.start_queue(index))
+    }
+
+    /// Has the first back end make a file for notes, and gives it to each.
+    fn exchange_notes(&mut self) -> Result<(), FrontEndError> {
+        if !self.options.keeps_notes {
+            return Ok(());
+        }
+        if self.notes.is_none() {
+            let sizes = QUEUES as u64 | u64::from(self.options.size) << 16;
+            let body: Vec<u8> = [0, 0, sizes].iter().flat_map(|number: &u64| number.to_ne_bytes()).collect();
+            self.send(request::GET_INFLIGHT_FD, &body, &[])?;
+            self.notes = Some(self.reply_with_file()?);
+        }
+        let Some((body, file)) = &self.notes else { return Ok(()) };
+        let (body, file) = (body.clone(), file.try_clone()?);
+        let header = Header { request: request::SET_INFLIGHT_FD, flags: VERSION | NEED_REPLY, len: 0 };
+        self.write(header, &body, &[file.as_fd()])?;
+        match number(&self.reply()?) {
+            0 => Ok(()),
+            _ => Err(FrontEndError::Refused { request: request::SET_INFLIGHT_FD }),
+        }
+    }
+
+    fn reply_with_file(&mut self) -> Result<(Vec<u8>, OwnedFd), FrontEndError> {
+        let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from)?;
+        let mut bytes = [0; HEADER_BYTES + 64];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let got = recvmsg(stream, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let file = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        let file = file.ok_or(FrontEndError::Refused { request: request::GET_INFLIGHT_FD })?;
+        Ok((bytes[HEADER_BYTES..got.bytes.max(HEADER_BYTES)].to_vec(), file))
     }
 
     fn start_queue(&mut self, index: usize) -> Result<(), FrontEndError> {

@@ -68,7 +68,12 @@ impl Mirror {
 }
 
 fn options(features: Features) -> FrontEndOptions {
-    FrontEndOptions { features: features.with(Features::MRG_RXBUF), size: 16, buffer_bytes: 2048 }
+    FrontEndOptions {
+        features: features.with(Features::MRG_RXBUF),
+        size: 16,
+        buffer_bytes: 2048,
+        keeps_notes: false,
+    }
 }
 
 /// Connects the guest to a new back end.
@@ -89,9 +94,11 @@ fn connect(guest: &mut FrontEnd) -> Mirror {
 }
 
 #[test]
-fn a_split_ring_goes_on_behind_what_the_guest_was_shown_whatever_its_front_end_says() {
-    for features in [Features::default(), Features::EVENT_IDX.with(Features::IN_ORDER)] {
-        let mut guest = FrontEnd::new(options(features)).expect("memory");
+fn a_ring_goes_on_behind_what_the_guest_was_shown_whatever_its_front_end_says() {
+    let packed = Features::RING_PACKED.with(Features::EVENT_IDX);
+    let kinds = [(Features::default(), false), (Features::EVENT_IDX, true), (packed, true)];
+    for (features, keeps_notes) in kinds {
+        let mut guest = FrontEnd::new(FrontEndOptions { keeps_notes, ..options(features) }).expect("memory");
         for round in 0..20u8 {
             let mut mirror = connect(&mut guest);
             for packet in 0..3 {

@@ -88,6 +88,10 @@ impl Area {
 
     #[inline]
     pub(crate) fn store_u16(&self, offset: usize, value: u16, order: Ordering) {
+        #[cfg(test)]
+        if crash::is_dead() {
+            return;
+        }
         // SAFETY: as above.
         unsafe { AtomicU16::from_ptr(self.at(offset)) }.store(value.to_le(), order);
         self.note(offset, 2);
@@ -101,6 +105,10 @@ impl Area {
 
     #[inline]
     pub(crate) fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
+        #[cfg(test)]
+        if crash::is_dead() {
+            return;
+        }
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.at(offset)) }.store(value.to_le(), order);
         self.note(offset, 4);
@@ -118,10 +126,49 @@ impl Area {
         prefetch(self.at::<u8>(offset), purpose);
     }
 
+    #[inline]
+    pub(crate) fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
+        #[cfg(test)]
+        if crash::is_dead() {
+            return;
+        }
+        // SAFETY: as above; only areas that begin at a multiple of 16 hold numbers of 8 bytes.
+        unsafe { AtomicU64::from_ptr(self.at(offset)) }.store(value.to_le(), order);
+        self.note(offset, 8);
+    }
+
     /// Copies descriptor `index` of a table.
     #[inline]
     pub(crate) fn descriptor(&self, index: u16) -> RawDescriptor {
         let offset = usize::from(index) * 16;
         RawDescriptor::from_halves(self.load_u64(offset), self.load_u64(offset + 8))
+    }
+}
+
+/// A crash in the middle of whatever this thread does: its stores do nothing from then on.
+#[cfg(test)]
+pub(crate) mod crash {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn is_dead() -> bool {
+        match LEFT.get() {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                false
+            }
+        }
+    }
+
+    /// Runs `work`, of whose stores only the first so many count. Returns whether it lived to its end.
+    pub(crate) fn after(stores: usize, work: impl FnOnce()) -> bool {
+        LEFT.set(Some(stores));
+        work();
+        LEFT.replace(None) != Some(0)
     }
 }

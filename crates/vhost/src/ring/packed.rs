@@ -7,11 +7,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::LOOK_AHEAD;
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, WRITE, Walk};
-use crate::error::RingError;
+use super::packed_notes::PackedNotes;
+use crate::error::{RingError, VhostError};
 use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
 
-const AVAIL: u16 = 1 << 7;
-const USED: u16 = 1 << 15;
+pub(super) const AVAIL: u16 = 1 << 7;
+pub(super) const USED: u16 = 1 << 15;
 /// The wrap counter in a position of 16 bits.
 const WRAP: u16 = 1 << 15;
 
@@ -21,9 +22,9 @@ const DISABLE: u16 = 1;
 const AT_POSITION: u16 = 2;
 
 /// Offsets in a descriptor: length, id, flags.
-const LEN: usize = 8;
-const ID: usize = 12;
-const FLAGS: usize = 14;
+pub(super) const LEN: usize = 8;
+pub(super) const ID: usize = 12;
+pub(super) const FLAGS: usize = 14;
 
 /// Bytes of the three parts of a ring of `size` entries.
 pub(crate) fn part_bytes(size: u16) -> [usize; 3] {
@@ -38,9 +39,9 @@ pub(crate) const FRESH: u32 = 0x8000_8000;
 
 /// A place in the ring, and the lap's bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Position {
-    index: u16,
-    wrap: bool,
+pub(super) struct Position {
+    pub(super) index: u16,
+    pub(super) wrap: bool,
 }
 
 impl Position {
@@ -53,7 +54,7 @@ impl Position {
     }
 
     #[inline]
-    fn after(self, slots: u16, size: u16) -> Self {
+    pub(super) fn after(self, slots: u16, size: u16) -> Self {
         let index = u32::from(self.index) + u32::from(slots);
         match index.checked_sub(u32::from(size)) {
             Some(index) => Self { index: index as u16, wrap: !self.wrap },
@@ -92,6 +93,8 @@ pub(crate) struct PackedRing {
     judged: Position,
     has_events: bool,
     has_indirect: bool,
+    /// What the next back end is to know, if the front end keeps it.
+    notes: Option<Box<PackedNotes>>,
 }
 
 impl PackedRing {
@@ -110,12 +113,21 @@ impl PackedRing {
             judged: completed,
             has_events: false,
             has_indirect: false,
+            notes: None,
         })
     }
 
     pub(crate) fn with_features(mut self, has_events: bool, has_indirect: bool) -> Self {
         (self.has_events, self.has_indirect) = (has_events, has_indirect);
         self
+    }
+
+    /// Notes from now on what a back end after a crash is to know, and goes on where the last one noted.
+    pub(crate) fn note_in(&mut self, region: Area, entries: u16) -> Result<(), VhostError> {
+        let (notes, at) = PackedNotes::open(region, entries, &self.ring, self.size, self.next)?;
+        (self.next, self.completed, self.judged) = (at, at, at);
+        self.notes = Some(Box::new(notes));
+        Ok(())
     }
 
     #[inline]
@@ -195,6 +207,9 @@ impl PackedRing {
     #[inline]
     pub(super) fn complete(&mut self, fetched: &Fetched, written: u32) {
         let at = self.completed;
+        if let Some(notes) = &mut self.notes {
+            notes.take(&self.ring, at, fetched.slots, self.size);
+        }
         let offset = usize::from(at.index) * 16;
         self.ring.store_u32(offset + LEN, written, Ordering::Relaxed);
         self.ring.store_u16(offset + ID, fetched.id, Ordering::Relaxed);
@@ -211,7 +226,13 @@ impl PackedRing {
     #[inline]
     pub(super) fn show(&mut self) -> bool {
         let Some((index, flags)) = self.hidden.take() else { return false };
+        if let Some(notes) = &mut self.notes {
+            notes.prepare(self.completed);
+        }
         self.ring.store_u16(usize::from(index) * 16 + FLAGS, flags, Ordering::Release);
+        if let Some(notes) = &mut self.notes {
+            notes.settle(self.completed);
+        }
         true
     }
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, Walk};
-use crate::error::RingError;
+use super::split_notes;
+use crate::error::{RingError, VhostError};
 use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
 
 /// `VRING_USED_F_NO_NOTIFY` and `VRING_AVAIL_F_NO_INTERRUPT`: both ends use the same bit for "do not disturb".
@@ -42,6 +43,8 @@ pub(crate) struct SplitRing {
     judged: u16,
     has_events: bool,
     has_indirect: bool,
+    /// What the next back end is to know, if the front end keeps it.
+    notes: Option<Area>,
 }
 
 /// Cursors are free-running 16-bit numbers: an event between two of them was passed.
@@ -70,12 +73,27 @@ impl SplitRing {
             judged: completed,
             has_events: false,
             has_indirect: false,
+            notes: None,
         }
     }
 
     pub(crate) fn with_features(mut self, has_events: bool, has_indirect: bool) -> Self {
         (self.has_events, self.has_indirect) = (has_events, has_indirect);
         self
+    }
+
+    /// Notes from now on what a back end after a crash is to know.
+    ///
+    /// A buffer is taken by the same store that shows it as used, so none is ever in flight, and the used index says all.
+    /// Another kind of back end may have left some: that is fine if they are the next available ones in their order.
+    pub(crate) fn note_in(&mut self, region: Area, entries: u16) -> Result<(), VhostError> {
+        split_notes::check(&region, entries, self.next, |position| {
+            let entry = ENTRIES + 2 * self.slot(position);
+            self.available.load_u16(entry, Ordering::Relaxed)
+        })?;
+        split_notes::begin(&region, entries, self.next);
+        self.notes = Some(region);
+        Ok(())
     }
 
     #[inline]
@@ -188,6 +206,9 @@ impl SplitRing {
         if is_new {
             self.published = self.completed;
             self.used.store_u16(INDEX, self.published, Ordering::Release);
+            if let Some(notes) = &self.notes {
+                split_notes::settle(notes, self.published);
+            }
         }
         is_new
     }

@@ -461,4 +461,6 @@ proptest! {
     }
 }
 
+#[cfg(not(miri))]
+mod crashes;
 mod hostile;
