@@ -10,6 +10,10 @@ use crate::error::ApiError;
 pub const SOCKET_PATH_MAX_BYTES: usize = 107;
 /// Most pairs of queues that a guest may have at one port.
 pub const MAX_QUEUE_PAIRS: u16 = 16;
+/// Longest packet of a guest without its Ethernet header, in bytes, unless something else is asked for.
+pub const MTU: u16 = 1500;
+/// Bounds of what may be asked for: what IPv4 needs, and what jumbo frames usually have.
+pub const MTU_BOUNDS: std::ops::RangeInclusive<u16> = 68..=9216;
 /// Permissions of a socket that the switch listens at: its owner and its group may connect.
 pub const SOCKET_MODE: u32 = 0o660;
 
@@ -32,6 +36,9 @@ pub struct VhostUser {
     /// Pairs of queues that the guest may use.
     #[serde(default = "one")]
     pub queues: u16,
+    /// MTU that the guest is offered.
+    #[serde(default = "mtu", skip_serializing_if = "is_usual_mtu")]
+    pub mtu: u16,
     /// Features that the guest is not offered, as in `-mrg,-event-idx`. Empty: all are offered.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub features: String,
@@ -39,6 +46,14 @@ pub struct VhostUser {
 
 fn one() -> u16 {
     1
+}
+
+fn mtu() -> u16 {
+    MTU
+}
+
+fn is_usual_mtu(mtu: &u16) -> bool {
+    *mtu == MTU
 }
 
 impl VhostUser {
@@ -50,6 +65,7 @@ impl VhostUser {
             owner: String::new(),
             mode: String::new(),
             queues: 1,
+            mtu: MTU,
             features: String::new(),
         }
     }
@@ -84,6 +100,11 @@ impl VhostUser {
         if !(1..=MAX_QUEUE_PAIRS).contains(&self.queues) {
             let error = ApiError::invalid("queues", self.queues, format!("1 to {MAX_QUEUE_PAIRS}"));
             return Err(error.with_remedy("a guest uses a pair of queues for each of its processors at most"));
+        }
+        if !MTU_BOUNDS.contains(&self.mtu) {
+            let limit = format!("{} to {}", MTU_BOUNDS.start(), MTU_BOUNDS.end());
+            let error = ApiError::invalid("mtu", self.mtu, limit);
+            return Err(error.with_remedy("give the MTU of the netdevs that the guest talks with"));
         }
         self.check_access()
     }
@@ -145,6 +166,8 @@ mod tests {
             (socket(&too_long, 1), "vhost_user"),
             (socket("/run/vm1.sock", 0), "queues"),
             (socket("/run/vm1.sock", MAX_QUEUE_PAIRS + 1), "queues"),
+            (VhostUser { mtu: 67, ..socket("/run/vm1.sock", 1) }, "mtu"),
+            (VhostUser { mtu: 9217, ..socket("/run/vm1.sock", 1) }, "mtu"),
         ];
         for (socket, field) in bad {
             let refused = socket.validate().map_err(|error| error.field);

@@ -111,6 +111,7 @@ pub(crate) fn port(port: &PortShow) -> String {
             ("the switch", if guest.client { "connects" } else { "listens" }.to_owned()),
             ("state", state),
             ("queue pairs offered", guest.queues.to_string()),
+            ("mtu", port.mtu.to_string()),
             ("queues running", words(guest.running.iter().map(u32::to_string))),
             ("features", words(guest.features.iter().cloned())),
             ("vlan", port.vlan.to_string()),

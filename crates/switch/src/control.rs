@@ -4,6 +4,7 @@
 //! one at a time, in steps, with the lock free between them ([`changes`](crate::changes)). So methods of [`Control`] never
 //! wait for the kernel's grace periods, for workers, for files or for other threads; methods of [`Change`] may.
 
+mod announce;
 mod attach;
 mod capture;
 pub(crate) mod channels;

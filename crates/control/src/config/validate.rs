@@ -176,7 +176,7 @@ fn port_problem(index: usize, error: &ApiError) -> Problem {
         Some("name") => "name",
         Some("group") => "group",
         Some("attach") => "attach",
-        Some("vhost_user" | "owner" | "mode" | "queues" | "features") => "vhost_user",
+        Some("vhost_user" | "owner" | "mode" | "queues" | "mtu" | "features") => "vhost_user",
         _ => "netdev",
     };
     Problem { path: port_path(index, key), message: format!("port.{error}") }

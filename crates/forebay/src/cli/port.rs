@@ -94,6 +94,9 @@ pub struct PortAddArgs {
     /// Pairs of queues that the virtual machine may use, 1 to 16
     #[arg(long, default_value_t = 1, value_name = "N", requires = "vhost_user")]
     pub queues: u16,
+    /// MTU that the virtual machine is offered, 68 to 9216, as in 9000
+    #[arg(long, default_value_t = 1500, value_name = "BYTES", requires = "vhost_user")]
+    pub mtu: u16,
     /// Features that the virtual machine is not offered, as in -mrg,-event-idx; it then looks like an older device
     #[arg(
         long,

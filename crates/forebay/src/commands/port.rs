@@ -47,6 +47,7 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
         owner: args.socket_owner.clone(),
         mode: args.socket_mode.clone(),
         queues: args.queues,
+        mtu: args.mtu,
         features: args.features.clone(),
     });
     if vhost_user.is_some() && (args.name.is_some() || args.netdevs.len() > 1) {

@@ -1,7 +1,7 @@
 //! The service manager's watchdog: it restarts a daemon that it does not hear of for `WatchdogSec=`.
 //!
-//! It is told that all is well only while the control thread, which tells it, every worker, the flow keeper and the
-//! housekeeper make turns.
+//! It is told that all is well only while the control thread, which tells it, every worker, the flow keeper, the
+//! housekeeper and the thread that serves guests make turns.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_control::port::PortState;
-use forebay_policy::{Backoff, Nanos};
+use forebay_policy::{Backoff, Nanos, TokenBucket};
 use forebay_vhost::{Backend, DeviceOptions, Event, Owner, Progress, Virtqueue};
+use forebay_xsk::FrameSender;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Changes;
@@ -25,6 +26,9 @@ use crate::supervise;
 
 /// When the switch tries again to connect to a front end. Two seconds are what a user who starts one would wait for.
 const AGAIN: Backoff = Backoff::new(Nanos(50_000_000), Nanos::from_secs(2));
+
+/// Announcements of one guest after it has moved: front ends ask for five or so. Each goes out of every netdev.
+const ANNOUNCEMENTS: TokenBucket = TokenBucket::new(10, 20);
 
 /// Stops its thread when dropped.
 pub(crate) struct Guests {
@@ -39,7 +43,8 @@ impl Guests {
         waiting: Waiting,
     ) -> Result<Self, SwitchError> {
         let shared = Arc::clone(&control.hold().shared);
-        let work = move || Thread { control, shared, waiting, guests: BTreeMap::new() }.run();
+        let sender = FrameSender::open()?;
+        let work = move || Thread { control, shared, sender, waiting, guests: BTreeMap::new() }.run();
         let thread = supervise::spawn("guests".to_owned(), work)?;
         Ok(Self { reception, thread: Mutex::new(Some(thread)) })
     }
@@ -77,11 +82,20 @@ struct Guest {
     again: Backoff,
     /// Why it could not connect.
     missing: String,
+    announcements: TokenBucket,
 }
 
 impl Guest {
     fn new(meeting: Meeting, device: DeviceOptions) -> Self {
-        Self { meeting, device, backend: None, has_more: false, again: AGAIN, missing: String::new() }
+        Self {
+            meeting,
+            device,
+            backend: None,
+            has_more: false,
+            again: AGAIN,
+            missing: String::new(),
+            announcements: ANNOUNCEMENTS,
+        }
     }
 
     /// Time until the switch is to connect.
@@ -104,6 +118,8 @@ impl Guest {
 struct Thread {
     control: Arc<Changes>,
     shared: Arc<Shared>,
+    /// For announcements.
+    sender: FrameSender,
     waiting: Waiting,
     guests: BTreeMap<GuestKey, Guest>,
 }
@@ -192,10 +208,17 @@ impl Thread {
         let Some(guest) = self.guests.get_mut(&key) else { return };
         guest.has_more = false;
         let Some(backend) = &mut guest.backend else { return self.accept(key) };
-        let mut service = Service { control: &self.control, key, has_started: false };
+        let mut service = Service::new(&self.control, key);
         let handled = backend.handle(&mut service);
         if service.has_started {
             guest.again.succeed();
+        }
+        let now = Nanos(self.shared.started.elapsed().as_nanos() as u64);
+        service.moved.retain(|_| guest.announcements.take(now, 1));
+        for address in service.moved {
+            let frames = self.control.hold().announce_guest(key, address);
+            // A port whose netdev goes this moment needs none.
+            frames.iter().for_each(|(ifindex, frame)| _ = self.sender.send(ifindex.0, frame));
         }
         match handled {
             Ok(Progress::Waiting) => {}
@@ -261,7 +284,7 @@ impl Thread {
     fn disconnect(&mut self, key: GuestKey, state: PortState, reason: String) {
         let Some(guest) = self.guests.get_mut(&key) else { return };
         if let Some(mut backend) = guest.backend.take() {
-            backend.stop(&mut Service { control: &self.control, key, has_started: false });
+            backend.stop(&mut Service::new(&self.control, key));
         }
         let now = self.shared.started.elapsed().as_nanos() as u64;
         guest.again.fail(Nanos(now));
@@ -271,7 +294,7 @@ impl Thread {
     fn close_all(&mut self) {
         for (key, guest) in &mut self.guests {
             if let Some(mut backend) = guest.backend.take() {
-                backend.stop(&mut Service { control: &self.control, key: *key, has_started: false });
+                backend.stop(&mut Service::new(&self.control, *key));
             }
         }
     }
@@ -283,6 +306,14 @@ struct Service<'a> {
     key: GuestKey,
     /// A queue was started.
     has_started: bool,
+    /// Addresses of guests that have moved here.
+    moved: Vec<[u8; 6]>,
+}
+
+impl<'a> Service<'a> {
+    fn new(control: &'a Changes, key: GuestKey) -> Self {
+        Self { control, key, has_started: false, moved: Vec::new() }
+    }
 }
 
 impl Owner for Service<'_> {
@@ -296,8 +327,11 @@ impl Owner for Service<'_> {
     }
 
     fn event(&mut self, event: Event) {
-        if let Event::Features(features) = event {
-            self.control.begin().guest_has_features(self.key, features);
+        match event {
+            Event::Features(features) => self.control.begin().guest_has_features(self.key, features),
+            Event::Mtu(mtu) => self.control.begin().guest_has_mtu(self.key, mtu),
+            Event::Announce(address) => self.moved.push(address),
+            _ => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use forebay_policy::{Lane, Turn};
 use forebay_vhost::{DeviceOptions, Features, NetConfig, Virtqueue};
 
 use super::plan::Plan;
-use super::port_guest::{Guest, MTU};
+use super::port_guest::Guest;
 use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, Meeting};
@@ -18,10 +18,9 @@ use crate::worker::{
     Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
 };
 
-/// What the device cannot do yet: offloads that change while the driver runs, moderated interrupts, migration.
-const NOT_SERVED: Features = Features(
-    Features::CTRL_GUEST_OFFLOADS.0 | Features::NOTF_COAL.0 | Features::VQ_NOTF_COAL.0 | Features::LOG_ALL.0,
-);
+/// What the device cannot do yet: offloads that change while the driver runs, and moderated interrupts.
+const NOT_SERVED: Features =
+    Features(Features::CTRL_GUEST_OFFLOADS.0 | Features::NOTF_COAL.0 | Features::VQ_NOTF_COAL.0);
 /// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
 const LOCAL: u8 = 0x02;
 
@@ -58,13 +57,18 @@ impl Change<'_> {
         let asked = spec.vhost_user.clone().expect("the caller has looked");
         let pairs = asked.queues;
         let features = offered(&asked)?;
-        let config =
-            NetConfig { mac: mac_of(spec.port_name()), is_up: true, is_to_announce: false, pairs, mtu: MTU };
+        let config = NetConfig {
+            mac: mac_of(spec.port_name()),
+            is_up: true,
+            is_to_announce: false,
+            pairs,
+            mtu: asked.mtu,
+        };
         let (socket, meeting) = self.without_lock(|| Meeting::arrange(&asked))?;
         self.guest_serial += 1;
         let key = GuestKey { id, serial: self.guest_serial };
         self.connect_workers();
-        let guest = Guest::new(key, socket, self.reception.bell());
+        let guest = Guest::new(key, socket, asked.mtu, self.reception.bell());
         let device = DeviceOptions { features, config };
         let none = no_guest(&asked.path);
         let plan = self.reserve(id, spec, Err(none), true);
@@ -107,6 +111,14 @@ impl Change<'_> {
         let took_joints = guest.takes_joints();
         guest.features = features;
         if guest.takes_joints() != took_joints {
+            self.publish();
+        }
+    }
+
+    /// The front end has set an MTU.
+    pub(crate) fn guest_has_mtu(&mut self, key: GuestKey, mtu: u16) {
+        if let Some(guest) = self.guest_mut(key) {
+            guest.mtu = mtu;
             self.publish();
         }
     }
@@ -191,7 +203,7 @@ impl Change<'_> {
 
 impl Control {
     /// The guest of this port, if it is still this one's.
-    fn guest_mut(&mut self, key: GuestKey) -> Option<&mut Guest> {
+    pub(super) fn guest_mut(&mut self, key: GuestKey) -> Option<&mut Guest> {
         let guest = self.ports.get_mut(&key.id)?.guest.as_mut()?;
         (guest.key == key).then_some(guest)
     }

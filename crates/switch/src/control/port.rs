@@ -15,7 +15,7 @@ use forebay_xsk::{PortSocket, Statistics};
 use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
-use super::port_guest::{Guest, MTU};
+use super::port_guest::Guest;
 use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::port_rxq::Rxq;
@@ -170,7 +170,7 @@ impl Port {
 
     fn mtu(&self) -> u32 {
         match &self.guest {
-            Some(_) => MTU.into(),
+            Some(guest) => guest.mtu.into(),
             None => self.attachments().map(|attachment| attachment.netdev.mtu).min().unwrap_or(0),
         }
     }
@@ -292,7 +292,10 @@ impl Port {
             state_reason: self.reason.clone(),
             vlan: self.spec.vlan.clone(),
             isolated: self.spec.isolated,
-            mtu: netdev.map_or(0, |netdev| netdev.mtu),
+            mtu: match &self.guest {
+                Some(guest) => guest.mtu.into(),
+                None => netdev.map_or(0, |netdev| netdev.mtu),
+            },
             promiscuous: reception.is_some_and(|reception| reception.everything.is_some()),
             unicast_filter: reception
                 .and_then(|reception| Some(reception.stations.as_ref()?.stations() as u32)),

@@ -11,8 +11,6 @@ use crate::attention::Attention;
 use crate::guests::{GuestKey, GuestSocket};
 use crate::worker::{GuestCells, Slot};
 
-/// Longest packet of a guest, without its Ethernet header, unless its front end says otherwise.
-pub(super) const MTU: u16 = 1500;
 /// What a guest must have agreed to before segments are joined for it.
 const JOINTS: Features = Features(Features::GUEST_CSUM.0 | Features::GUEST_TSO4.0 | Features::GUEST_TSO6.0);
 
@@ -31,13 +29,16 @@ pub(super) struct Guest {
     pub(super) outputs: Vec<usize>,
     pub(super) features: Features,
     pub(super) is_connected: bool,
+    /// MTU that the guest was offered, or that its front end has set.
+    pub(super) mtu: u16,
 }
 
 impl Guest {
     /// Nobody is connected. `bell` rings when a queue breaks.
-    pub(super) fn new(key: GuestKey, socket: Option<GuestSocket>, bell: Arc<Attention>) -> Self {
+    pub(super) fn new(key: GuestKey, socket: Option<GuestSocket>, mtu: u16, bell: Arc<Attention>) -> Self {
         Self {
             key,
+            mtu,
             _socket: socket,
             cells: Arc::new(GuestCells::new(bell)),
             past_packets: 0,
