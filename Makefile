@@ -73,7 +73,7 @@ experiments: ## Measure what one pool costs and is worth, and try the fast path;
 	@scripts/deps.sh build demo bench
 	$(CARGO_BUILD)
 	mkdir -p experiments
-	for one in thousand threshold memory starvation adjustable hints misdelivery changes flows steering restart takeover waits; do \
+	for one in thousand threshold memory starvation adjustable hints misdelivery changes flows steering restart takeover waits guests; do \
 		$(RELEASE)/forebay-lab $$one --json experiments/$$one.json --html experiments/$$one.html || exit 1; \
 	done
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, hints, memory, misdelivery, restart, starvation, steering, takeover,
+    adjustable, changes, flows, guests, hints, memory, misdelivery, restart, starvation, steering, takeover,
     thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
@@ -57,6 +57,8 @@ enum Command {
     Steering(steering::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),
+    /// Connect a hundred and a thousand virtual machines: time, idle CPU, memory a port, and whether each is served
+    Guests(guests::Options),
     /// Compare how channels cover a machine's processors with the rule that the kernel has for such NICs
     Channels(channels::ChannelsArgs),
     /// Remove what a killed lab left behind
@@ -85,6 +87,7 @@ impl Cli {
             Command::Flows(options) => experiment(|| flows::run(&options)),
             Command::Steering(options) => experiment(|| steering::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
+            Command::Guests(options) => experiment(|| guests::run(&options)),
             Command::Clean => clean_up(),
         }
     }

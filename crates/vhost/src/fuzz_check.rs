@@ -225,6 +225,8 @@ fn body(input: &mut Input<'_>, request: u8, shape: u8, len: usize) -> Vec<u8> {
         12..=14 => vec![index],
         16 => vec![crate::message::protocol::ALL],
         18 => vec![index | 1 << 32],
+        31 => vec![0, 0, 3 | 8 << 16],
+        32 => vec![4096, u64::from(input.byte()) << 6, 3 | 8 << 16],
         37 | 38 => vec![0, 1 << 40, 1 << 20, 1 << 41, 0],
         _ => vec![input.byte().into()],
     };

@@ -5,7 +5,8 @@
 //! `threshold` that keeps it from happening, and `hints` in layouts that change; of the fast path in the kernel, whether
 //! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
 //! `flows`; of several workers, what it is worth that packets go to the one where they leave (`steering`);
-//! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`).
+//! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`); of virtual
+//! machines, what many of them cost while they are idle (`guests`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -13,6 +14,7 @@
 pub mod adjustable;
 pub mod changes;
 pub mod flows;
+pub mod guests;
 pub mod hints;
 mod listen;
 pub mod memory;
