@@ -272,7 +272,7 @@ fn refused() -> Outcome {
     let (file, used) = (file.display().to_string(), scene.socket(PORT).display().to_string());
     let cases: [(&[&str], &str); 6] = [
         (&["--vhost-user", "vm2.sock"], "an absolute path"),
-        (&["--vhost-user", "/nowhere/vm2.sock"], "cannot listen there"),
+        (&["--vhost-user", "/nowhere/vm2.sock"], "cannot listen in /nowhere"),
         (&["--vhost-user", &file], "no socket"),
         (&["--vhost-user", &used], "another program listens there"),
         (&["--vhost-user", "/tmp/vm2.sock", "--queues", "17"], "1 to 16"),

@@ -11,11 +11,12 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::error::VhostError;
 use crate::memory::{Area, GuestMemory, RegionPlace};
-use crate::ring::MAX_RING;
 
 /// Bytes of a region's header and of an entry, with split and with packed rings.
 const SPLIT_BYTES: [u64; 2] = [16, 16];
 const PACKED_BYTES: [u64; 2] = [32, 32];
+/// Entries of the largest ring (virtio 1.3, 2.7 and 2.8).
+const MAX_ENTRIES: u16 = 32_768;
 /// Where the next region may begin.
 const ALIGN: u64 = 64;
 /// Offset of the layout's version in a region, and the version. Zero: the region was never used.
@@ -43,7 +44,7 @@ impl Shape {
 
     fn check(self, most_queues: usize) -> Result<(), VhostError> {
         let Shape { queues, size, .. } = self;
-        if usize::from(queues) > most_queues || size == 0 || u32::from(size) > MAX_RING {
+        if usize::from(queues) > most_queues || size == 0 || size > MAX_ENTRIES {
             return Err(VhostError::BadInflight { queues, size, limit: most_queues });
         }
         Ok(())

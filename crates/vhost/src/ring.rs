@@ -8,6 +8,7 @@
 mod chain;
 pub(crate) mod packed;
 mod packed_notes;
+mod position;
 pub(crate) mod split;
 mod split_notes;
 

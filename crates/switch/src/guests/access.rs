@@ -7,8 +7,6 @@ use forebay_control::vhost_user::VhostUser;
 use forebay_control::{ApiError, ErrorCode};
 use nix::unistd::{Group, User};
 
-use super::socket::refuse;
-
 /// Everybody may write, and only owners may rename and delete.
 const WORLD_WRITABLE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
@@ -81,6 +79,13 @@ pub(super) fn check_directory(path: &Path) -> Result<(), ApiError> {
         return Err(error.with_remedy(format!("chmod o-w {0}, or chmod +t {0}", directory.display())));
     }
     Ok(())
+}
+
+/// A path that cannot be a socket of the switch.
+pub(super) fn refuse(path: &Path, message: String) -> ApiError {
+    let error = ApiError::new(ErrorCode::InvalidValue, format!("{}: {message}", path.display()));
+    let error = error.with_field("vhost_user").with_value(path.display());
+    error.with_remedy("choose another path, in a directory that the daemon may write to")
 }
 
 #[cfg(test)]

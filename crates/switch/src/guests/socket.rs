@@ -7,15 +7,15 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use forebay_control::ApiError;
 use forebay_control::vhost_user::VhostUser;
-use forebay_control::{ApiError, ErrorCode};
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
 
-use super::access::{Owner, check_directory};
+use super::access::{Owner, check_directory, refuse};
 
 /// Connections that wait; one is served at a time.
 const BACKLOG: i32 = 1;
@@ -137,12 +137,6 @@ fn make_way(path: &Path) -> Result<(), ApiError> {
     }
 }
 
-pub(super) fn refuse(path: &Path, message: String) -> ApiError {
-    let error = ApiError::new(ErrorCode::InvalidValue, format!("{}: {message}", path.display()));
-    let error = error.with_field("vhost_user").with_value(path.display());
-    error.with_remedy("choose another path, in a directory that the daemon may write to")
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -218,13 +212,13 @@ mod tests {
     fn a_front_end_that_listens_is_connected_to_and_nobody_waits_for_one_that_does_not() {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let path = directory.path().join("vm.sock");
-        let missing = connect_to(&path).err().expect("nothing is there");
+        let missing = connect_to(&path).expect_err("nothing is there");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         let listener = std::os::unix::net::UnixListener::bind(&path).expect("nothing is there");
         let _stream = connect_to(&path).expect("it listens");
         listener.accept().expect("it was connected to");
         drop(listener);
-        let refused = connect_to(&path).err().expect("nobody listens");
+        let refused = connect_to(&path).expect_err("nobody listens");
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -8,23 +8,14 @@ use std::sync::atomic::{Ordering, fence};
 use super::LOOK_AHEAD;
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, WRITE, Walk};
 use super::packed_notes::PackedNotes;
+use super::position::{AVAIL, FLAGS, ID, LEN, Position, USED};
 use crate::error::{RingError, VhostError};
 use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
-
-pub(super) const AVAIL: u16 = 1 << 7;
-pub(super) const USED: u16 = 1 << 15;
-/// The wrap counter in a position of 16 bits.
-const WRAP: u16 = 1 << 15;
 
 /// Flags of the event suppression structures: `RING_EVENT_FLAGS_ENABLE`, `_DISABLE`, `_DESC`.
 const ENABLE: u16 = 0;
 const DISABLE: u16 = 1;
 const AT_POSITION: u16 = 2;
-
-/// Offsets in a descriptor: length, id, flags.
-pub(super) const LEN: usize = 8;
-pub(super) const ID: usize = 12;
-pub(super) const FLAGS: usize = 14;
 
 /// Bytes of the three parts of a ring of `size` entries.
 pub(crate) fn part_bytes(size: u16) -> [usize; 3] {
@@ -36,37 +27,6 @@ pub(crate) const ALIGN: [u64; 3] = [16, 4, 4];
 
 /// Both cursors at the start with wrap counters of 1, which is where a new ring begins.
 pub(crate) const FRESH: u32 = 0x8000_8000;
-
-/// A place in the ring, and the lap's bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) index: u16,
-    pub(super) wrap: bool,
-}
-
-impl Position {
-    fn from_bits(bits: u16) -> Self {
-        Self { index: bits & !WRAP, wrap: bits & WRAP != 0 }
-    }
-
-    fn bits(self) -> u16 {
-        self.index | if self.wrap { WRAP } else { 0 }
-    }
-
-    #[inline]
-    pub(super) fn after(self, slots: u16, size: u16) -> Self {
-        let index = u32::from(self.index) + u32::from(slots);
-        match index.checked_sub(u32::from(size)) {
-            Some(index) => Self { index: index as u16, wrap: !self.wrap },
-            None => Self { index: index as u16, wrap: self.wrap },
-        }
-    }
-
-    /// Slots from the start of the last lap with a set bit, modulo two laps.
-    fn in_two_laps(self, size: u16) -> u32 {
-        u32::from(self.index) + if self.wrap { 0 } else { u32::from(size) }
-    }
-}
 
 /// Whether a cursor that went from `old` to `new` passed `event`. The guest may have written any event.
 fn has_passed(event: Position, old: Position, new: Position, size: u16) -> bool {

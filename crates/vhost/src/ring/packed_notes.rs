@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::packed::{AVAIL, FLAGS, ID, LEN, Position, USED};
+use super::position::{AVAIL, FLAGS, ID, LEN, Position, USED};
 use crate::error::VhostError;
 use crate::inflight::{ENTRIES, THIS_VERSION, VERSION};
 use crate::memory::{Area, RawDescriptor};

@@ -44,7 +44,7 @@ pub(crate) struct SplitRing {
     has_events: bool,
     has_indirect: bool,
     /// What the next back end is to know, if the front end keeps it.
-    notes: Option<Area>,
+    notes: Option<Box<Area>>,
 }
 
 /// Cursors are free-running 16-bit numbers: an event between two of them was passed.
@@ -92,7 +92,7 @@ impl SplitRing {
             self.available.load_u16(entry, Ordering::Relaxed)
         })?;
         split_notes::begin(&region, entries, self.next);
-        self.notes = Some(region);
+        self.notes = Some(Box::new(region));
         Ok(())
     }
 
