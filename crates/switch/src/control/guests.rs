@@ -249,7 +249,7 @@ impl Control {
         let (index, worker) = (queue.index(), self.ports[&key.id].worker);
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
-            source: Source::Guest(GuestSource::new(queue, features, cells, supply)),
+            source: Source::Guest(Box::new(GuestSource::new(queue, features, cells, supply))),
             gauge: Arc::new(RingGauge::default()),
             account: None,
             turn: Turn::new(QUANTUM_BYTES),

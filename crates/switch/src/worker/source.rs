@@ -68,7 +68,7 @@ pub(crate) enum Source {
     /// A queue in this process's memory.
     Memory(MemorySource),
     /// A virtual machine's transmit queue.
-    Guest(GuestSource),
+    Guest(Box<GuestSource>),
 }
 
 /// An AF_XDP ring, whose frames the kernel fills.

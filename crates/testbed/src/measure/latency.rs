@@ -42,14 +42,11 @@ pub fn tcp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> 
     let address = SocketAddr::new(server.v4().into(), PORT);
     let listener = server.netns().enter(|| TcpListener::bind(address))?.map_err(system("listening"))?;
     let echo = std::thread::spawn(move || echo_tcp(&listener));
-    let measured = tcp_to(client, address, duration);
-    if measured.is_err() {
-        // The server may wait for a connection still.
-        return measured;
-    }
+    // If it fails, the server may wait for a connection still.
+    let measured = tcp_to(client, address, duration)?;
     // It sees the end of the connection and ends, too.
     let _ = echo.join();
-    measured
+    Ok(measured)
 }
 
 /// The same with a server at this address that sends back what it gets.
