@@ -5,6 +5,7 @@ mod client;
 mod faults;
 mod moved;
 mod socket;
+mod undone;
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub fn register(suite: &mut Suite) {
     client::register(suite);
     faults::register(suite);
     moved::register(suite);
+    undone::register(suite);
 }
 
 /// MAC address of the guest of this number.

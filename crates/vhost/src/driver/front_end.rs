@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
@@ -17,7 +18,6 @@ use rustix::net::{
 };
 
 use super::{Driver, DriverOptions, GUEST_START, Part, USER_OFFSET};
-use crate::NetHeader;
 use crate::error::VhostError;
 use crate::features::Features;
 use crate::memory::{GuestMemory, RegionPlace};
@@ -205,9 +205,14 @@ impl FrontEnd {
 
     /// Sends a packet. Returns `false` if the ring has no room.
     pub fn transmit(&mut self, packet: &[u8]) -> bool {
+        self.transmit_undone(NetHeader::default(), packet)
+    }
+
+    /// Sends a packet with this header. Returns `false` if the ring has no room.
+    pub fn transmit_undone(&mut self, header: NetHeader, packet: &[u8]) -> bool {
         let queue = &mut self.queues[TRANSMIT];
         while queue.driver.used().is_some() {}
-        let sent = queue.driver.send(NetHeader::default(), &[packet]).is_some();
+        let sent = queue.driver.send(header, &[packet]).is_some();
         if queue.driver.publish() {
             let _ = rustix::io::write(&queue.kick, &1u64.to_ne_bytes());
         }
@@ -216,10 +221,18 @@ impl FrontEnd {
 
     /// Takes the next packet that has come, and gives its buffer back to the device.
     pub fn receive(&mut self) -> Option<Vec<u8>> {
-        let header = self.options.features.header_bytes() as usize;
+        self.receive_undone().map(|(_, packet)| packet)
+    }
+
+    /// Takes the next packet that has come, with its header, and gives its buffer back to the device.
+    pub fn receive_undone(&mut self) -> Option<(NetHeader, Vec<u8>)> {
+        let header_bytes = self.options.features.header_bytes() as usize;
         let used = self.queues[RECEIVE].driver.used()?;
         self.refill();
-        Some(used.written.get(header..).unwrap_or_default().to_vec())
+        let (header, packet) = used.written.split_at_checked(header_bytes)?;
+        let mut bytes = [0; MAX_HEADER_BYTES];
+        bytes[..header_bytes].copy_from_slice(header);
+        Some((NetHeader::from_bytes(&bytes), packet.to_vec()))
     }
 
     /// Makes all free buffers of the receive queue available.

@@ -1,0 +1,138 @@
+//! What a guest leaves undone, header by header: lies cost it that packet, and the truth reaches others as they agreed.
+
+use forebay_testbed::dut::ForebayOptions;
+use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::wait;
+use forebay_vhost::driver::FrontEnd;
+use forebay_vhost::{Features, NetHeader};
+use forebay_wire::net_header::{NEEDS_CSUM, gso};
+use forebay_wire::{Verdict, verify_l4};
+
+use super::{LIMIT, Scene, guest, guest_with, join, mac, pass};
+use crate::harness::{Outcome, Suite};
+
+const UDP: usize = 34;
+const PAYLOAD: usize = UDP + 8;
+const PART: u16 = 1400;
+
+pub fn register(suite: &mut Suite) {
+    suite.once("a_header_that_lies_costs_its_guest_that_packet_alone", lies);
+    suite.once("a_long_packet_reaches_a_guest_whole_or_in_right_parts", long);
+}
+
+/// A datagram over IPv4 with an unfinished checksum.
+fn datagram(from: u8, to: u8, payload: usize) -> Vec<u8> {
+    let mut packet = [&mac(to)[..], &mac(from), &[8, 0]].concat();
+    packet.extend([0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend([0, 53, 0, 54, 0, 0, 0, 0]);
+    packet.extend((0..payload).map(|at| at as u8));
+    let length = |from: usize| ((packet.len() - from) as u16).to_be_bytes();
+    let (of_ip, of_udp) = (length(14), length(UDP));
+    packet[16..18].copy_from_slice(&of_ip);
+    packet[UDP + 4..UDP + 6].copy_from_slice(&of_udp);
+    let pseudo = (0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 17 + u32::from(u16::from_be_bytes(of_udp))) as u16;
+    packet[UDP + 6..PAYLOAD].copy_from_slice(&pseudo.to_be_bytes());
+    packet
+}
+
+fn header() -> NetHeader {
+    NetHeader {
+        flags: NEEDS_CSUM,
+        gso_type: gso::UDP_L4,
+        hdr_len: PAYLOAD as u16,
+        gso_size: PART,
+        csum_start: UDP as u16,
+        csum_offset: 6,
+    }
+}
+
+fn sender() -> Features {
+    Features::CSUM.with(Features::HOST_USO).with(Features::HOST_TSO4).with(Features::HOST_TSO6)
+}
+
+fn receiver() -> Features {
+    Features::GUEST_CSUM.with(Features::GUEST_USO4).with(Features::GUEST_USO6)
+}
+
+/// Guests 1 and 2, which know each other's ports.
+fn two(scene: &Scene, receiver: Features) -> Result<[FrontEnd; 2], Box<dyn std::error::Error>> {
+    let (mut one, mut other) = (guest_with(sender())?, guest_with(receiver)?);
+    for (number, guest) in [(1, &mut one), (2, &mut other)] {
+        let port = format!("vm{number}");
+        scene.add(&port, &[])?;
+        join(guest, scene, &port)?;
+    }
+    scene.exchange([&mut one, &mut other])?;
+    Ok([one, other])
+}
+
+fn lies() -> Outcome {
+    let scene = Scene::new(0, ForebayOptions::default())?;
+    let [mut liar, mut other] = two(&scene, receiver())?;
+    while other.receive().is_some() {}
+    let before = Reading::settled(scene.client())?;
+    let bad = [
+        NetHeader { csum_start: 60_000, ..header() },
+        NetHeader { gso_size: 0, ..header() },
+        NetHeader { flags: 0, ..header() },
+        NetHeader { gso_type: gso::TCPV4, csum_offset: 16, ..header() },
+        NetHeader { gso_type: gso::UDP, ..header() },
+        NetHeader { gso_type: 0x7f, ..header() },
+        NetHeader { csum_offset: 16, ..header() },
+        NetHeader { csum_start: UDP as u16 + 2, ..header() },
+        NetHeader { gso_type: gso::NONE, csum_start: u16::MAX, csum_offset: u16::MAX, ..header() },
+    ];
+    for lie in bad {
+        assert!(liar.transmit_undone(lie, &datagram(1, 2, 5000)), "{lie:?}");
+    }
+    // Thousands of packets out of one.
+    assert!(liar.transmit_undone(NetHeader { gso_size: 1, ..header() }, &datagram(1, 2, 5000)));
+    let mut moved = Moved::default();
+    wait::until("the lies to be counted", LIMIT, || {
+        let now = Reading::settled(scene.client());
+        moved = now.map(|now| now.since(&before)).unwrap_or_default();
+        moved.get("vm1", "rx_packets") == bad.len() as u64 + 1
+    })?;
+    assert_eq!((moved.get("vm1", "bad_frame"), moved.get("vm1", "rx_too_big")), (bad.len() as u64, 1));
+    assert_eq!(other.receive(), None);
+    pass(&mut liar, &mut other, 1, 2)
+}
+
+fn long() -> Outcome {
+    let scene = Scene::new(0, ForebayOptions::default())?;
+    let [mut sender, mut taker] = two(&scene, receiver())?;
+    scene.add("vm3", &[])?;
+    let mut other = guest()?;
+    join(&mut other, &scene, "vm3")?;
+    pass(&mut other, &mut sender, 3, 1)?;
+    while taker.receive().is_some() || other.receive().is_some() {}
+
+    let packet = datagram(1, 2, 5000);
+    // What is no part of what must be finished does not go on.
+    let told = NetHeader { flags: 0xff, hdr_len: 7, ..header() };
+    assert!(sender.transmit_undone(told, &packet));
+    let received = wait::until_some("the packet", LIMIT, || taker.receive_undone())?;
+    assert_eq!(received, (header(), packet));
+
+    let packet = datagram(1, 3, 5000);
+    assert!(sender.transmit_undone(header(), &packet));
+    let mut payload = Vec::new();
+    while payload.len() < 5000 {
+        let (undone, part) = wait::until_some("a part", LIMIT, || other.receive_undone())?;
+        assert!(undone.is_plain() && verify_l4(&[&part[..]]) == Verdict::Good, "{undone:?}");
+        assert!(part.len() <= PAYLOAD + usize::from(PART));
+        payload.extend_from_slice(&part[PAYLOAD..]);
+    }
+    assert_eq!(payload, packet[PAYLOAD..]);
+
+    // An unfinished checksum alone.
+    let undone = NetHeader { gso_type: gso::NONE, gso_size: 0, ..header() };
+    assert!(sender.transmit_undone(undone, &datagram(1, 2, 900)));
+    let (told, packet) = wait::until_some("the datagram", LIMIT, || taker.receive_undone())?;
+    assert_eq!((told, packet), (NetHeader { hdr_len: 0, ..undone }, datagram(1, 2, 900)));
+    assert!(sender.transmit_undone(undone, &datagram(1, 3, 900)));
+    let (told, packet) = wait::until_some("the datagram", LIMIT, || other.receive_undone())?;
+    assert!(told.is_plain() && verify_l4(&[&packet[..]]) == Verdict::Good);
+    assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
