@@ -42,7 +42,7 @@ pub fn tcp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> 
     let address = SocketAddr::new(server.v4().into(), PORT);
     let listener = server.netns().enter(|| TcpListener::bind(address))?.map_err(system("listening"))?;
     let echo = std::thread::spawn(move || echo_tcp(&listener));
-    // If it fails, the server may wait for a connection still.
+    // Without a connection the server goes on waiting for one.
     let measured = tcp_to(client, address, duration)?;
     // It sees the end of the connection and ends, too.
     let _ = echo.join();
