@@ -152,8 +152,15 @@ impl GuestSource {
         lost: &mut Lost,
     ) -> Result<(), RingError> {
         let (mut taken, mut bytes) = (0, 0);
-        while taken < piece.packets && bytes < piece.bytes && !packets.burst.is_full() {
-            let Some(offer) = self.queue.offered()? else { break };
+        let ended = loop {
+            if taken >= piece.packets || bytes >= piece.bytes || packets.burst.is_full() {
+                break Ok(());
+            }
+            let offer = match self.queue.offered() {
+                Ok(Some(offer)) => offer,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
             taken += 1;
             bytes += u64::from(offer.len);
             match self.take(offer, packets, magazine) {
@@ -162,9 +169,9 @@ impl GuestSource {
                 Err(Untaken::TooBig) => lost.too_big += 1,
                 Err(Untaken::Bad) => lost.bad += 1,
             }
-        }
+        };
         self.cells.taken_packets.add(u64::from(taken));
-        Ok(())
+        ended
     }
 
     /// Copies the packet that is offered, or gives its buffers back.
@@ -186,6 +193,17 @@ impl GuestSource {
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, true);
             return Ok(());
         }
+        self.take_any(offer, packets, magazine)
+    }
+
+    /// The same for packets in several frames, and those that are left undone.
+    fn take_any(
+        &mut self,
+        Offer { header, len }: Offer,
+        packets: &mut Received<'_>,
+        magazine: &mut Magazine,
+    ) -> Result<(), Untaken> {
+        let payload = self.arena.frame_size().payload();
         let is_right = len > 0 && (header.is_plain() || self.features.check(&header, len).is_ok());
         let frames = match is_right {
             true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),
@@ -298,12 +316,19 @@ impl GuestOutput {
         })
     }
 
+    /// Copies a packet that lies in one piece, and of which nothing is left undone.
+    #[inline]
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Undeliverable> {
+        self.put(NetHeader::default(), std::iter::once(bytes), bytes.len())
+    }
+
     /// Copies a packet that another worker handed over.
     pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Result<(), Undeliverable> {
         let undone = packet[0].leaving.undone;
         self.send(&Pieces::handed(arena, packet), &undone)
     }
 
+    #[inline]
     fn put<'p>(
         &mut self,
         undone: NetHeader,
