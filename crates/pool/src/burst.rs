@@ -180,11 +180,12 @@ mod tests {
     #[test]
     fn a_packet_without_end_is_cut() {
         let mut burst = Burst::new(4);
-        for index in 0..20 {
-            burst.push(segment(index, 1), false);
+        let frames = MAX_SEGMENTS_PER_PACKET + 2;
+        for index in 0..frames {
+            burst.push(segment(index as u32, 1), false);
         }
         assert_eq!(burst.len(), 1);
         assert_eq!(burst.packet(0).len(), MAX_SEGMENTS_PER_PACKET);
-        assert_eq!(burst.drain().len(), 20, "frames of the open rest are not forgotten");
+        assert_eq!(burst.drain().len(), frames, "frames of the open rest are not forgotten");
     }
 }
