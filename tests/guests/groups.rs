@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::channels::ChannelShow;
+use forebay_control::netdev_queue::{NetdevNapi, NetdevQueue, QueueType};
 use forebay_control::port::PortState;
 use forebay_control::rss::RssShow;
 use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
@@ -120,6 +121,31 @@ fn settings(scene: &Scene, channel: &ChannelShow) -> Result<[String; 2]> {
     Ok([affinity?, xps?].map(|said| said.stdout.trim().to_owned()))
 }
 
+/// `queue-get` and `napi-get` say the same of the channels, and /proc/interrupts calls their interrupts by their queues.
+fn check_queues(scene: &Scene, shown: &[ChannelShow]) -> Result<()> {
+    let client = scene.switch.client();
+    let queues: Vec<NetdevQueue> = client.json(&["queue-get", "nic"])?;
+    let napis: Vec<NetdevNapi> = client.json(&["napi-get", "nic"])?;
+    let interrupts = scene.lab.switch().run("cat", &["/proc/interrupts"])?.stdout;
+    for channel in shown {
+        let netdev = channel.netdev.clone().unwrap_or_default();
+        let is_its = |queue: &&NetdevQueue| {
+            (queue.kind, Some(queue.ifindex), queue.id) == (QueueType::Rx, channel.ifindex, channel.queue)
+        };
+        let queue = queues.iter().find(is_its).expect("`queue-get` has all queues");
+        assert_eq!(queue.napi_id, channel.napi, "{channel:?}");
+        let napi = napis.iter().find(|napi| Some(napi.id) == channel.napi);
+        let irq = napi.and_then(|napi| napi.irq);
+        assert!(irq.is_none() || irq == channel.irq, "{napi:?} {channel:?}");
+        let link = scene.lab.switch().run("readlink", &[&format!("/sys/class/net/{netdev}/device")])?.stdout;
+        let device = link.trim().rsplit('/').next().unwrap_or_default();
+        let begins = format!("{}:", channel.irq.unwrap_or_default());
+        let line = interrupts.lines().find(|line| line.trim_start().starts_with(&begins)).unwrap_or_default();
+        assert!(line.ends_with(&format!("{device}-input.{}", channel.queue)), "{line} {channel:?}");
+    }
+    Ok(())
+}
+
 /// The channels are where they should be, and packets pass.
 fn talk(members: &[&str], expected: &[Channel]) -> Outcome {
     let scene = scene(members, "strict")?;
@@ -137,6 +163,7 @@ fn talk(members: &[&str], expected: &[Channel]) -> Outcome {
         assert_eq!(kernel, [*processor, *senders], "{channel:?}");
         assert_eq!([channel.processors.clone(), channel.xps_cpus.clone()], kernel.map(Some));
     }
+    check_queues(&scene, &shown)?;
     scene.check_talk()?;
     let mut used = 0;
     for member in members {
