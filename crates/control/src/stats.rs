@@ -42,7 +42,8 @@ pub struct Lookups {
     pub unknown: u64,
     /// A group address, for which there is nothing to look up.
     pub group: u64,
-    /// Packets that were decided about as the last of their flow was, which the port's program told by a hint.
+    /// Packets that were decided about as one like them was: the last of their flow, which the port's program told by a hint,
+    /// or the one before them, which had the same headers.
     pub repeated: u64,
     /// Packets whose rule, where rules look deeper than their addresses, was known from one like them.
     pub cached: u64,

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use forebay_pool::{Arena, Frame, MAX_SEGMENTS_PER_PACKET};
+use forebay_pool::{Arena, Frame};
 
 use crate::queue_id::QueueId;
 use crate::ring::{Consumer, Producer, RingMemory};
@@ -19,6 +19,9 @@ use crate::{FillRing, RxRing};
 
 /// Bytes in front of a packet, as the kernel leaves them (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u16 = 256;
+
+/// Frames that one packet takes at most (`MAX_SKB_FRAGS` + 1).
+const MAX_PIECES: usize = 18;
 
 /// What the kernel would map, on the heap.
 pub(crate) struct HeapRing<T> {
@@ -116,7 +119,7 @@ impl HeapQueue {
     ) -> Result<(), Undelivered> {
         let room = usize::from(self.arena.frame_size().payload() as u16);
         let pieces: Vec<&[u8]> = packet.chunks(room).collect();
-        if pieces.len() > MAX_SEGMENTS_PER_PACKET {
+        if pieces.len() > MAX_PIECES {
             return Err(Undelivered::TooLong);
         }
         self.take(pieces.len())?;
