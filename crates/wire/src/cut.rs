@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use crate::bytes::{be16_at, put16};
 use crate::chain;
 use crate::checksum::{self, Sum};
 use crate::ethernet::{self, ethertype};
@@ -59,7 +60,7 @@ impl Cut {
     pub fn new<F: AsRef<[u8]>>(header: &NetHeader, fragments: &[F]) -> Result<Self, Uncuttable> {
         let segment = locate::segment(fragments).map_err(|_| Uncuttable::Mismatch)?;
         let head = fragments[0].as_ref();
-        let outer = be16(head, ethernet::HEADER_LEN - 2).ok_or(Uncuttable::Mismatch)?;
+        let outer = be16_at(head, ethernet::HEADER_LEN - 2).ok_or(Uncuttable::Mismatch)?;
         let (ethertype, ip) = behind_tags(head, outer).map_err(|_| Uncuttable::Mismatch)?;
         let is_v6 = ethertype == ethertype::IPV6;
         let transport = segment.transport;
@@ -205,14 +206,6 @@ pub fn finished<F: AsRef<[u8]>>(header: &NetHeader, fragments: &[F]) -> Option<(
 /// A checksum of 0 means none in UDP, and is the same as 0xffff elsewhere.
 fn written(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
-}
-
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
-}
-
-fn put16(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 #[cfg(test)]

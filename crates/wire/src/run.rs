@@ -9,6 +9,7 @@
 //! makes up must be what the segments have: sequence numbers in order, IPv4 ids counting up, equal options, a push flag
 //! on the last segment only, all segments of one length but a shorter last one.
 
+use crate::bytes::{be16_at, put16};
 use crate::checksum::Sum;
 use crate::ethernet::{HEADER_LEN, ethertype};
 use crate::ipv4;
@@ -215,20 +216,12 @@ fn ipv6_tcp(head: &[u8], ip: usize, len_bytes: u32) -> Option<usize> {
     fits.then_some(behind)
 }
 
-fn be16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
-}
-
 fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn put16(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 #[cfg(test)]
