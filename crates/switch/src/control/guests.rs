@@ -78,16 +78,17 @@ impl Change<'_> {
     /// A front end is there.
     pub(crate) fn guest_connects(&mut self, key: GuestKey) {
         let bell = self.reception.bell();
-        let Some(guest) = self.guest_mut(key) else { return };
-        guest.begin_anew(bell, true);
+        self.change_guest(key, |guest| guest.begin_anew(bell, true));
         self.judge_guest(key);
     }
 
     /// The front end is gone, and its queues were taken back.
     pub(crate) fn guest_leaves(&mut self, key: GuestKey, state: PortState, reason: String) {
         let bell = self.reception.bell();
-        let Some(guest) = self.guest_mut(key) else { return };
-        guest.begin_anew(bell, false);
+        if self.guest_mut(key).is_none() {
+            return;
+        }
+        self.change_guest(key, |guest| guest.begin_anew(bell, false));
         let port = self.port_mut(key.id);
         tracing::info!(port = port.spec.port_name(), reason, "the virtual machine is gone");
         (port.state, port.reason) = (state, reason);
@@ -107,9 +108,14 @@ impl Change<'_> {
 
     /// The features that were agreed on.
     pub(crate) fn guest_has_features(&mut self, key: GuestKey, features: Features) {
+        self.change_guest(key, |guest| guest.features = features);
+    }
+
+    /// Changes what is known of a guest. Workers are told if it takes joint packets from now on, or no longer.
+    fn change_guest(&mut self, key: GuestKey, change: impl FnOnce(&mut Guest)) {
         let Some(guest) = self.guest_mut(key) else { return };
         let took_joints = guest.takes_joints();
-        guest.features = features;
+        change(guest);
         if guest.takes_joints() != took_joints {
             self.publish();
         }
