@@ -1,7 +1,7 @@
 //! Moderation: how long a guest's queue holds back calls, so that one call serves many packets.
 //!
-//! A call is the guest's interrupt. Whoever works at the device's side of a virtqueue shows packets to the guest at once,
-//! and calls it now or a moment later. [`Moderators`] says when: it counts packets and time for all queues of one worker,
+//! A call is the guest's interrupt. The switch is the device: it shows packets to the guest at once, and calls the guest
+//! now or a moment later. [`Moderators`] says when: it counts packets and time for all queues of one worker,
 //! as virtio 1.3 words it. A [`Policy`] says by which [`Limits`]. Guests need no change, and no part in it.
 //!
 //! The rule it keeps: a packet that was shown is called for within the limits in force, whatever the guest, the limits

@@ -56,14 +56,14 @@ const MOST_PACKETS_BESIDE: u32 = 8;
 const WORTH: [u64; 2] = [2, 6];
 /// Hundredths of acknowledgements: from `[1]` on they are most packets, below `[0]` they are not.
 const ACKS: [u64; 2] = [20, 50];
-/// A window ends with so much activity and so many packets,
+/// A window ends once packets came for this long, in nanoseconds without lulls, if there were [`WINDOW_PACKETS`].
 const WINDOW_NS: u64 = 2_000_000;
 const WINDOW_PACKETS: u64 = 64;
-/// … or with so much activity,
+/// It ends once packets came for this long, however few there were.
 const LONG_WINDOW_NS: u64 = 6_000_000;
-/// … or after so much time,
+/// It ends after this time in any case.
 const LONGEST_WINDOW_NS: u64 = 12_000_000;
-/// and with fewer packets than this it is sparse.
+/// A window with fewer packets is sparse.
 const SPARSE: u64 = 16;
 /// Batches in a hold from which on idle ones tell something: of two at random, a third of holds is idle by chance.
 const TRIED: u64 = 2;
@@ -88,7 +88,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// For a queue of that direction with so many entries. It begins without holds.
+    /// A policy that begins without holds. `entries` is the size of the ring.
     pub fn new(direction: Direction, entries: u16) -> Self {
         Self {
             direction,

@@ -13,7 +13,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A device with so many pairs of queues, whose guest has asked for nothing.
+    /// A device with `pairs` pairs of queues, whose guest has asked for nothing.
     pub fn new(pairs: u16) -> Self {
         Self { all: [Limits::OFF; 2], queues: vec![Limits::OFF; 2 * usize::from(pairs)].into() }
     }

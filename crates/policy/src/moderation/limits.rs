@@ -5,7 +5,7 @@
 pub struct Limits {
     /// Microseconds after the first packet that no call was due for yet. Ethtool's `rx-usecs` and `tx-usecs`.
     pub usecs: u32,
-    /// Packets, of which the last one makes a call due. Ethtool's `rx-frames` and `tx-frames`.
+    /// Number of packets that makes a call due. Ethtool's `rx-frames` and `tx-frames`.
     pub packets: u32,
 }
 

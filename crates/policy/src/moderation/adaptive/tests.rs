@@ -63,7 +63,7 @@ impl Made {
         self.policy.settings()
     }
 
-    /// Length of holds after each of so many windows.
+    /// Plays `windows` windows. Returns the length of holds after each.
     fn usecs(&mut self, window: Window, windows: usize) -> Vec<u32> {
         (0..windows).map(|_| self.window(window).limits.usecs).collect()
     }

@@ -25,7 +25,7 @@ pub(super) struct Trial {
 pub(super) enum Verdict {
     /// They gain something, or too few are known.
     Useful,
-    /// Packets came in the first part alone, which lasts for so many nanoseconds on average.
+    /// Packets came in the first part of the hold alone. `useful_ns` is its length, on average.
     Idle { useful_ns: u64 },
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Verdict {
 }
 
 impl Rates {
-    /// Rates between two samples with so many microseconds between them; `None` without any.
+    /// Rates between two samples that are `usecs` microseconds apart; `None` if no time has passed.
     pub(super) fn between(start: Sample, end: Sample, usecs: u64) -> Option<Self> {
         let a_millisecond =
             |count: u64| (count * 1000).checked_add(usecs.checked_sub(1)?)?.checked_div(usecs);

@@ -159,7 +159,7 @@ impl RandomLoad {
     }
 }
 
-/// Compares so many windows with the oracle, call by call.
+/// Plays `windows` windows and compares each call with the oracle.
 fn compare(windows: u64, seed: u64) {
     let mut random = Random(seed);
     let (mut now, mut sample) = (random.below(1 << 40), Sample::default());
