@@ -36,6 +36,11 @@ impl Wire {
         self.next_mark
     }
 
+    /// How many marks were given out.
+    pub fn marks_used(&self) -> u64 {
+        u64::from(self.next_mark) - 1
+    }
+
     /// The socket of one host.
     pub fn socket(&mut self, host: usize) -> &mut FrameSocket {
         &mut self.sockets[host]
