@@ -119,6 +119,14 @@ impl Queue {
     pub fn options(&self) -> &QueueOptions {
         &self.options
     }
+
+    /// The kernel's drop counters of the queue's own socket.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn statistics(&self) -> Result<Statistics, XskError> {
+        statistics(self.socket.as_fd())
+    }
 }
 
 impl AsFd for Queue {
@@ -163,9 +171,7 @@ impl PortSocket {
     /// # Errors
     /// What the kernel said.
     pub fn statistics(&self) -> Result<Statistics, XskError> {
-        let raw: libc::xdp_statistics =
-            sys::xdp_option(self.socket.as_fd(), libc::XDP_STATISTICS, "read the socket's counters")?;
-        Ok(Statistics { rx_dropped: raw.rx_dropped, rx_ring_full: raw.rx_ring_full })
+        statistics(self.socket.as_fd())
     }
 }
 
@@ -189,6 +195,12 @@ pub struct Statistics {
     pub rx_dropped: u64,
     /// The RX ring was full.
     pub rx_ring_full: u64,
+}
+
+fn statistics(socket: BorrowedFd<'_>) -> Result<Statistics, XskError> {
+    let raw: libc::xdp_statistics =
+        sys::xdp_option(socket, libc::XDP_STATISTICS, "read the socket's counters")?;
+    Ok(Statistics { rx_dropped: raw.rx_dropped, rx_ring_full: raw.rx_ring_full })
 }
 
 fn open() -> Result<OwnedFd, XskError> {

@@ -191,6 +191,13 @@ impl PoolSide {
         port::drops_at(self.all_shared_rings(), self.past_shared_drops)
     }
 
+    /// Packets of workers to themselves that found their ring full, by collectors that stand.
+    pub(super) fn drain_ring_full(&self) -> u64 {
+        let intakes = self.instances().flat_map(PoolInstance::intakes);
+        let queues = intakes.flat_map(|intake| &intake.collector.queues);
+        queues.map(|queue| queue.statistics().map_or(0, |drops| drops.rx_ring_full)).sum()
+    }
+
     /// Frames that the accounts of shared rings hold, and those that workers saw there.
     pub(super) fn shared_frames(&self) -> [u64; 2] {
         let seen = self.all_shared_rings().map(|ring| ring.gauge.used.get()).sum();

@@ -167,7 +167,8 @@ impl Control {
         let strays: u64 = self.shared.workers.iter().map(|cell| cell.strays.get()).sum();
         let found = pool.frames_free + pool.frames_posted + seen;
         let queues = self.supply_gauges().count() as u64;
-        let kept = kept_by_kernel(pool.frames_total.saturating_sub(found), sum.sockets.rx_ring_full, queues);
+        let rx_ring_full = sum.sockets.rx_ring_full + self.pool.drain_ring_full();
+        let kept = kept_by_kernel(pool.frames_total.saturating_sub(found), rx_ring_full, queues);
         StatsCheck::new(vec![
             Balance::new(
                 "slow path packets = collected + refused + over_threshold + ring_full + too_big + lost in the collector",

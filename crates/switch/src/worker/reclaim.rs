@@ -61,16 +61,20 @@ impl Supply {
             drain.futile += 1;
         }
         self.collect(burst);
-        self.posted.set(u64::from(self.fill.occupancy()));
         true
     }
 
-    /// Frames of packets to ourselves, as far as they have arrived.
+    /// Frames of packets to ourselves, as far as they have arrived. Some come later than the turn that sent them.
     fn collect(&mut self, burst: &mut Burst) {
         let Some(drain) = &mut self.drain else { return };
+        let mut has_come = false;
         while drain.ring.receive(burst, TURN, u64::MAX) > 0 {
-            drain.futile = 0;
+            has_come = true;
             burst.drain().for_each(|frame| self.magazine.put(frame));
+        }
+        if has_come {
+            drain.futile = 0;
+            self.posted.set(u64::from(self.fill.occupancy()));
         }
     }
 
