@@ -16,7 +16,6 @@
 //! ```
 
 mod adaptive;
-mod asked;
 mod counts;
 mod deadlines;
 mod dim;
@@ -27,7 +26,6 @@ mod queue;
 mod shown;
 
 pub use adaptive::Adaptive;
-pub use asked::Asked;
 pub use counts::Counts;
 pub use deadlines::Deadlines;
 pub use dim::{Dim, Profile, ProfileError, Sample};

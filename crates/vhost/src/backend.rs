@@ -326,7 +326,7 @@ impl Backend {
     fn reset(&mut self, owner: &mut impl Owner) {
         self.stop(owner);
         (0..self.queues.len()).for_each(|index| self.forget_notes(index));
-        self.control.reset();
+        self.control.reset(|event| owner.event(event));
         self.control.set_features(self.features);
         self.status = 0;
     }

@@ -67,8 +67,8 @@ pub enum Event {
     Coalescing {
         /// Index of the queue in its device.
         queue: u16,
-        /// The new limits.
-        limits: Coalescing,
+        /// The new limits; `None`: the guest asks for nothing any more.
+        limits: Option<Coalescing>,
     },
 }
 
@@ -77,13 +77,16 @@ pub enum Event {
 pub(crate) struct Control {
     features: Features,
     pairs: u16,
-    limits: Vec<Coalescing>,
+    /// Of each queue.
+    limits: Vec<Option<Coalescing>>,
+    /// Of all receive queues and of all transmit queues, as they were set last.
+    directions: [Option<Coalescing>; 2],
 }
 
 impl Control {
     pub(crate) fn new(pairs: u16) -> Self {
-        let limits = vec![Coalescing::default(); 2 * usize::from(pairs)];
-        Self { features: Features::default(), pairs, limits }
+        let limits = vec![None; 2 * usize::from(pairs)];
+        Self { features: Features::default(), pairs, limits, directions: [None; 2] }
     }
 
     pub(crate) fn set_features(&mut self, features: Features) {
@@ -91,8 +94,19 @@ impl Control {
     }
 
     /// A device that is reset has no limits.
-    pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.pairs);
+    pub(crate) fn reset(&mut self, mut tell: impl FnMut(Event)) {
+        self.directions = [None; 2];
+        for queue in 0..self.limits.len() {
+            self.set_limits(queue, None, &mut tell);
+        }
+        self.features = Features::default();
+    }
+
+    /// A queue that is disabled goes back to the last limits of its direction.
+    pub(crate) fn disable(&mut self, queue: usize, mut tell: impl FnMut(Event)) {
+        if queue < self.limits.len() {
+            self.set_limits(queue, self.directions[queue % 2], &mut tell);
+        }
     }
 
     /// Carries out a command. Returns the answer and says by `tell` what has changed.
@@ -166,8 +180,9 @@ impl Control {
         match command {
             // Transmit queues have odd indexes, receive queues even ones.
             0 | 1 if of_all => {
-                let limits = limits(exactly(data)?);
-                for queue in (usize::from(command == 0)..self.limits.len()).step_by(2) {
+                let (limits, direction) = (Some(limits(exactly(data)?)), usize::from(command == 0));
+                self.directions[direction] = limits;
+                for queue in (direction..self.limits.len()).step_by(2) {
                     self.set_limits(queue, limits, tell);
                 }
             }
@@ -176,11 +191,12 @@ impl Control {
                 let queue = usize::from(u16::from_le_bytes([*low, *high]));
                 let limits = limits(exactly(rest)?);
                 self.limits.get(queue)?;
-                self.set_limits(queue, limits, tell);
+                self.set_limits(queue, Some(limits), tell);
             }
             3 if of_one => {
                 let ([low, high], _) = data.split_first_chunk()?;
                 let limits = self.limits.get(usize::from(u16::from_le_bytes([*low, *high])))?;
+                let limits = limits.unwrap_or_default();
                 answer.extend(limits.max_packets.to_le_bytes());
                 answer.extend(limits.max_usecs.to_le_bytes());
             }
@@ -189,9 +205,10 @@ impl Control {
         Some(())
     }
 
-    fn set_limits(&mut self, queue: usize, limits: Coalescing, tell: &mut impl FnMut(Event)) {
-        self.limits[queue] = limits;
-        tell(Event::Coalescing { queue: queue as u16, limits });
+    fn set_limits(&mut self, queue: usize, limits: Option<Coalescing>, tell: &mut impl FnMut(Event)) {
+        if std::mem::replace(&mut self.limits[queue], limits) != limits {
+            tell(Event::Coalescing { queue: queue as u16, limits });
+        }
     }
 
     /// The guest has read that it is to announce itself (class 3, command 0).
@@ -315,7 +332,7 @@ mod tests {
         let all = [6, 1, 8, 0, 0, 0, 64, 0, 0, 0];
         let of = |queue, max_packets, max_usecs| Event::Coalescing {
             queue,
-            limits: Coalescing { max_packets, max_usecs },
+            limits: Some(Coalescing { max_packets, max_usecs }),
         };
         assert_eq!(run(&mut control, &all), (vec![OK], vec![of(0, 8, 64), of(2, 8, 64)]));
         let one = [6, 2, 2, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0];
@@ -323,7 +340,14 @@ mod tests {
         assert_eq!(run(&mut control, &[6, 3, 2, 0]).0, [OK, 3, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!(run(&mut control, &[6, 3, 0, 0]).0, [OK, 8, 0, 0, 0, 64, 0, 0, 0]);
         assert_eq!(run(&mut control, &[6, 3, 4, 0]).0, [ERROR], "there are four queues");
-        control.reset();
+        let mut told = Vec::new();
+        (0..5).for_each(|queue| control.disable(queue, |event| told.push(event)));
+        assert_eq!(told, [of(2, 8, 64)], "it goes back to what all receive queues have");
+        assert_eq!(run(&mut control, &[6, 0, 1, 0, 0, 0, 1, 0, 0, 0]).1, [of(1, 1, 1), of(3, 1, 1)]);
+        let mut told = Vec::new();
+        control.reset(|event| told.push(event));
+        let nothing = |queue| Event::Coalescing { queue, limits: None };
+        assert_eq!(told, [nothing(0), nothing(1), nothing(2), nothing(3)]);
         control.set_features(Features::ALL);
         assert_eq!(run(&mut control, &[6, 3, 2, 0]).0, [OK, 0, 0, 0, 0, 0, 0, 0, 0]);
     }

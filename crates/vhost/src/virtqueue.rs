@@ -86,6 +86,8 @@ pub struct Virtqueue {
     offered: Option<(Fetched, Offer)>,
     /// Entries from the next one on whose buffers are on their way into the cache.
     ahead: u16,
+    /// Places of the ring that were completed since [`Virtqueue::take_places`] was asked last.
+    places: u32,
     header_bytes: u32,
     is_mergeable: bool,
     bells: Bells,
@@ -113,6 +115,7 @@ impl Virtqueue {
             chains: Vec::with_capacity(usize::from(place.size).min(crate::ring::MAX_PIECES)),
             offered: None,
             ahead: 0,
+            places: 0,
             header_bytes: features.header_bytes(),
             is_mergeable: features.has(Features::MRG_RXBUF),
             bells,
@@ -233,6 +236,7 @@ impl Virtqueue {
     fn complete(&mut self, fetched: &Fetched, written: u32) {
         self.ring.complete(fetched, written);
         self.ahead = self.ahead.saturating_sub(fetched.slots);
+        self.places = self.places.saturating_add(u32::from(fetched.slots));
     }
 
     /// Copies the offered packet into `frames`, each as far as it goes, and gives its buffers back to the guest.
@@ -364,6 +368,13 @@ impl Virtqueue {
     #[must_use = "a guest that is not called may sleep for ever"]
     pub fn show(&mut self) -> bool {
         self.ring.show()
+    }
+
+    /// Returns how many places of the ring were completed since this was asked last: used entries of a split ring,
+    /// descriptors of a packed one.
+    #[inline]
+    pub fn take_places(&mut self) -> u32 {
+        std::mem::take(&mut self.places)
     }
 
     /// Returns whether the guest wants a call for the buffers that were shown since this was asked last. Ask at the latest

@@ -20,8 +20,6 @@ pub struct Moderators {
     deadlines: Deadlines,
     /// The latest time that was heard.
     latest: Nanos,
-    /// What the worker's timer is set to.
-    alarm: Option<Nanos>,
 }
 
 impl Moderators {
@@ -31,18 +29,31 @@ impl Moderators {
             queues: vec![Queue::default(); queues].into(),
             deadlines: Deadlines::new(queues),
             latest: Nanos(0),
-            alarm: None,
         }
     }
 
-    /// A queue with a ring of so many entries has this number from now on, without moderation. Whatever the limits will be,
-    /// a call is due for half a ring.
+    /// Goes on with all queues of `before`, which are not more than these. Does not allocate.
     ///
     /// # Panics
-    /// Packets wait in the queue that had the number before, which was not stopped.
+    /// There are more.
+    pub fn adopt(&mut self, before: Self) {
+        for (number, queue) in before.queues.into_iter().enumerate() {
+            if let Some(deadline) = queue.deadline() {
+                self.deadlines.set(number, deadline);
+            }
+            self.queues[number] = queue;
+        }
+        self.latest = before.latest;
+    }
+
+    /// A queue starts, with a ring of so many entries. It obeys what it obeyed before, and its counts go on. Whatever the
+    /// limits are, a call is due for half a ring.
+    ///
+    /// # Panics
+    /// Packets wait that were shown in the ring before: [`Moderators::flush`] comes first.
     pub fn start(&mut self, queue: usize, entries: u16) {
-        assert!(self.queues[queue].deadline().is_none(), "queue {queue} was not stopped");
-        self.queues[queue] = Queue::new(entries);
+        assert!(self.queues[queue].deadline().is_none(), "queue {queue} was not flushed");
+        self.queues[queue].start(entries);
     }
 
     /// What a queue obeys.
@@ -87,20 +98,25 @@ impl Moderators {
         self.follow(queue, true);
     }
 
-    /// A queue was stopped, and its number is free: a call is due for what waits, and counts begin anew.
+    /// The number of a queue is free: a call is due for what waits. The next queue of this number begins without
+    /// moderation, and its counts at 0.
     pub fn stop(&mut self, queue: usize, call: impl FnOnce() -> bool) {
         self.flush(queue, call);
         self.queues[queue] = Queue::default();
     }
 
-    /// A call is due for all packets that have waited for long enough: `call` is asked for each such queue. The worker
-    /// does this between turns; it costs one comparison while no queue is due.
+    /// Takes a queue whose packets have waited for long enough; [`Moderators::expire`] is to follow. The worker asks between
+    /// turns until there is none; it costs one comparison while no queue is due.
     #[inline]
-    pub fn expire(&mut self, now: Nanos, mut call: impl FnMut(usize) -> bool) {
+    #[must_use = "a guest that is not called may sleep for ever"]
+    pub fn take_due(&mut self, now: Nanos) -> Option<usize> {
         self.hear(now);
-        while let Some(queue) = self.deadlines.take(now) {
-            self.queues[queue].expire(|| call(queue));
-        }
+        self.deadlines.take(now)
+    }
+
+    /// A call is due for what waits in a queue that [`Moderators::take_due`] named.
+    pub fn expire(&mut self, queue: usize, call: impl FnOnce() -> bool) {
+        self.queues[queue].expire(call);
     }
 
     /// When the first queue is due, if any waits.
@@ -109,29 +125,12 @@ impl Moderators {
         self.deadlines.next()
     }
 
-    /// What the worker's timer is to be set to before the worker sleeps; `None` if it may stay as it is. A timer that is
-    /// set too early is left: to set it for each hold would be a system call for each.
-    pub fn alarm(&mut self) -> Option<Nanos> {
-        let next = self.next()?;
-        if self.alarm.is_some_and(|alarm| alarm <= next) {
-            return None;
-        }
-        self.alarm = Some(next);
-        self.alarm
-    }
-
-    /// The worker's timer has rung.
-    pub fn alarm_rang(&mut self) {
-        self.alarm = None;
-    }
-
-    /// If the clock went back, nobody knows how long packets have waited: everything that waits is due, and the timer is set anew.
+    /// If the clock went back, nobody knows how long packets have waited: everything that waits is due.
     #[inline]
     fn hear(&mut self, now: Nanos) {
         if now < self.latest {
             self.queues.iter_mut().for_each(Queue::clock_went_back);
             self.deadlines.hurry(now);
-            self.alarm = None;
         }
         self.latest = now;
     }

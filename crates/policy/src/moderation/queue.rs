@@ -57,8 +57,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(entries: u16) -> Self {
-        Self { entries, ..Self::default() }
+    pub(super) fn start(&mut self, entries: u16) {
+        self.entries = entries;
     }
 
     pub(super) fn settings(&self) -> Settings {

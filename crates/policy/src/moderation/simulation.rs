@@ -211,7 +211,9 @@ impl Simulation {
     fn expire(&mut self) {
         let (guest, now) = (&mut self.guest, self.now);
         let out = &mut self.out;
-        self.moderators.expire(Nanos(now), |_| call(guest, now, out));
+        while let Some(queue) = self.moderators.take_due(Nanos(now)) {
+            self.moderators.expire(queue, || call(guest, now, out));
+        }
     }
 
     fn decide(&mut self) {

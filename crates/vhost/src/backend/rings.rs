@@ -55,6 +55,9 @@ impl Backend {
         let (index, enabled) = (body.u32()?, body.u32()?);
         body.end()?;
         self.queues.enable(index, enabled != 0, owner)?;
+        if enabled == 0 {
+            self.control.disable(index as usize, |event| owner.event(event));
+        }
         self.resume(owner)
     }
 

@@ -202,6 +202,7 @@ fn a_guest_may_be_asked_later_whether_it_wants_a_call() {
             assert!(queue.show(), "{features:?}");
         }
         assert!(!queue.show(), "nothing new");
+        assert_eq!([queue.take_places(), queue.take_places()], [2, 0], "{features:?}");
         assert!(queue.wants_call(), "the event lies before the first of two packets");
         while driver.used().is_some() {}
         assert!(!driver.want_calls(true));

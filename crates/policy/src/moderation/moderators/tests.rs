@@ -47,7 +47,11 @@ impl One {
     }
 
     fn expire(&mut self, now: Nanos) -> u64 {
-        self.calls_of(|moderators, call| moderators.expire(now, |_| call()))
+        self.calls_of(|moderators, call| {
+            while let Some(queue) = moderators.take_due(now) {
+                moderators.expire(queue, &mut *call);
+            }
+        })
     }
 
     fn set(&mut self, settings: Settings, now: Nanos) -> u64 {
@@ -156,7 +160,7 @@ fn half_a_ring_is_called_for_whatever_the_limits_are() {
 }
 
 #[test]
-#[should_panic(expected = "was not stopped")]
+#[should_panic(expected = "was not flushed")]
 fn a_queue_in_which_packets_wait_is_not_replaced() {
     let mut one = One::new(settings(1000, 10));
     one.show(PACKET, us(1));
@@ -175,9 +179,9 @@ fn what_waited_when_the_clock_went_back_is_due() {
     assert_eq!(waits().show(PACKET, us(1020)), 1);
     assert_eq!(waits().set(settings(200, 200), us(1020)), 1);
     let mut one = waits();
-    assert_eq!(one.moderators.alarm(), Some(us(1100)));
+    assert_eq!(one.moderators.next(), Some(us(1100)));
     one.expire(us(0));
-    assert_eq!((one.show(PACKET, us(1)), one.moderators.alarm()), (0, Some(us(101))));
+    assert_eq!((one.show(PACKET, us(1)), one.moderators.next()), (0, Some(us(101))));
 }
 
 #[test]
@@ -188,21 +192,29 @@ fn an_hour_that_a_guest_asks_for_is_cut() {
 }
 
 #[test]
-fn the_timer_is_set_only_to_something_earlier() {
-    let mut moderators = Moderators::new(3);
-    (0..3).for_each(|queue| moderators.start(queue, ENTRIES));
+fn a_larger_number_of_queues_goes_on_with_those_before() {
+    let mut before = Moderators::new(2);
     let no = || unreachable!("no call is due");
-    (0..3).for_each(|queue| moderators.set(queue, settings(100 - 25 * queue as u32, 9), us(0), no));
-    assert_eq!(moderators.alarm(), None, "nothing waits");
-    moderators.show(0, &PACKET, us(0), no);
-    assert_eq!((moderators.alarm(), moderators.alarm()), (Some(us(100)), None));
-    moderators.show(1, &PACKET, us(30), no);
-    assert_eq!(moderators.alarm(), None, "the timer rings before");
-    moderators.show(2, &PACKET, us(30), no);
-    assert_eq!(moderators.alarm(), Some(us(80)));
-    moderators.expire(us(80), |queue| queue == 2);
-    moderators.alarm_rang();
-    assert_eq!(moderators.alarm(), Some(us(100)));
+    for queue in 0..2 {
+        before.start(queue, ENTRIES);
+        before.set(queue, settings(100, 9), us(0), no);
+    }
+    before.show(1, &PACKET, us(5), no);
+    let mut moderators = Moderators::new(4);
+    moderators.adopt(before);
+    assert_eq!((moderators.next(), moderators.settings(0)), (Some(us(105)), settings(100, 9)));
+    assert_eq!((moderators.counts(1).packets, moderators.settings(3)), (1, Settings::default()));
+    assert_eq!([us(104), us(105), us(105)].map(|now| moderators.take_due(now)), [None, Some(1), None]);
+}
+
+#[test]
+fn a_queue_that_starts_again_obeys_the_same_and_counts_on() {
+    let mut one = One::new(settings(100, 100));
+    one.show(PACKET, us(1));
+    assert_eq!(one.calls_of(|moderators, call| moderators.flush(0, call)), 1);
+    one.moderators.start(0, 2);
+    assert_eq!((one.moderators.settings(0), one.counted()), (settings(100, 100), [1, 0, 0]));
+    assert_eq!(one.show(PACKET, us(2)), 1, "half of the new ring");
 }
 
 #[test]
@@ -335,13 +347,17 @@ proptest! {
                 Step::Sleep(nanos) => {
                     let to_go = moderators.next().map_or(nanos, |next| next.0.saturating_sub(clock).min(nanos));
                     (real, clock) = (real + to_go, clock.saturating_add(to_go));
-                    moderators.expire(Nanos(clock), |_| wants);
+                    while let Some(queue) = moderators.take_due(Nanos(clock)) {
+                        moderators.expire(queue, || wants);
+                    }
                     oracles.iter_mut().for_each(|oracle| oracle.look(clock, wants));
                 }
                 Step::Jump(by) => {
                     let back = by < 0 && clock > 0;
                     clock = clock.saturating_add_signed(by);
-                    moderators.expire(Nanos(clock), |_| wants);
+                    while let Some(queue) = moderators.take_due(Nanos(clock)) {
+                        moderators.expire(queue, || wants);
+                    }
                     for oracle in &mut oracles {
                         oracle.is_overdue |= back && !oracle.waits.is_empty();
                         oracle.look(clock, wants);
