@@ -3,6 +3,7 @@
 
 mod client;
 mod faults;
+mod moderation;
 mod moved;
 mod socket;
 mod undone;
@@ -28,6 +29,7 @@ pub fn register(suite: &mut Suite) {
     socket::register(suite);
     client::register(suite);
     faults::register(suite);
+    moderation::register(suite);
     moved::register(suite);
     undone::register(suite);
 }

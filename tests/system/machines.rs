@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_control::coalesce::{CoalesceQueue, CoalesceShow};
 use forebay_control::port::{PortShow, PortState};
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
@@ -42,6 +43,7 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_once("a_virtual_machine_that_is_killed_under_traffic_comes_back", killed);
     suite.heavy_once("a_virtual_machine_goes_on_when_the_pool_changes_its_size", resized);
     suite.heavy_once("a_port_of_a_virtual_machine_is_there_again_after_its_daemon_was_killed", taken_over);
+    suite.heavy_once("limits_that_a_virtual_machine_asks_for_are_kept", asks_for_limits);
     suite.once("a_front_end_that_breaks_the_rules_breaks_its_own_port_alone", rubbish);
     suite.once("a_port_of_a_virtual_machine_takes_its_socket_away", socket_goes);
     suite.once("what_can_not_be_a_virtual_machine_is_refused_by_name", refused);
@@ -182,6 +184,39 @@ fn resized() -> Outcome {
         scene.ping()?;
     }
     assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+/// Its own `ethtool -C`, over the control queue.
+fn asks_for_limits() -> Outcome {
+    let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
+    let script =
+        "ethtool -C eth0 rx-usecs 32 rx-frames 16 tx-usecs 64 tx-frames 8 && echo asked; iperf3 -s -1";
+    scene.client.ok(&["coalesce", "set", PORT, "--policy", "static", "--usecs", "256", "--frames", "12"])?;
+    let mut machine = scene.boot(PORT, V4, 1, script)?;
+    machine.wait_for_output("Server listening")?;
+    assert!(machine.output().contains("asked"), "{}", machine.output());
+    let queues = || -> Result<Vec<CoalesceQueue>, Box<dyn std::error::Error>> {
+        let shown: CoalesceShow = scene.client.json(&["coalesce", "show", PORT])?;
+        Ok(shown.ports.into_iter().flat_map(|port| port.queues).collect())
+    };
+    let in_force = |wanted: [(u32, u32); 2]| {
+        wait::until("the limits in force", LIMIT, || {
+            queues()
+                .is_ok_and(|queues| queues.iter().map(|queue| (queue.usecs_now, queue.frames_now)).eq(wanted))
+        })
+    };
+    let asked: Vec<_> = queues()?.iter().map(|queue| (queue.usecs_asked, queue.frames_asked)).collect();
+    assert_eq!(asked, [(Some(32), Some(16)), (Some(64), Some(8))]);
+    in_force([(32, 12), (64, 8)])?;
+    scene.client.ok(&["coalesce", "set", PORT, "--guest", "decides"])?;
+    in_force([(32, 16), (64, 8)])?;
+    scene.client.ok(&["coalesce", "set", PORT, "--guest", "ignored"])?;
+    in_force([(256, 12), (256, 12)])?;
+    scene.ping()?;
+    machine.kill();
+    scene.client.wait_port_state(PORT, PortState::Waiting)?;
+    assert!(queues()?.iter().all(|queue| queue.usecs_asked.is_none()), "the next guest asks for nothing");
     Ok(())
 }
 

@@ -14,6 +14,7 @@
 
 pub mod capture;
 pub mod channels;
+pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod doctor;

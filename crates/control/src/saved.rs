@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::coalesce::CoalesceSet;
 use crate::hints::HintsSet;
 use crate::pool::PoolPortSet;
 use crate::port::PortSpec;
@@ -53,6 +54,9 @@ pub struct Asked {
     /// `hints set`.
     #[serde(default)]
     pub hints: HintsSet,
+    /// `coalesce set`, of each queue that is not at its defaults.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub coalesce: Vec<CoalesceSet>,
 }
 
 /// What flows from and to a port relied upon, besides what its specification says.

@@ -2,6 +2,7 @@
 
 use crate::capture::{Capture, CaptureSelect};
 use crate::channels::ChannelShow;
+use crate::coalesce::{CoalescePort, CoalesceSet, CoalesceShow};
 use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
@@ -163,6 +164,18 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// A value they can't have.
     fn rxq_set_collector(&self, change: RxqCollectorSet) -> Result<Vec<RxqCollector>, ApiError>;
+
+    /// How calls of virtual machines' queues are moderated: of one port, or of all.
+    ///
+    /// # Errors
+    /// There is no such port of a virtual machine.
+    fn coalesce(&self, port: Option<&str>) -> Result<CoalesceShow, ApiError>;
+
+    /// Changes that, for packets that wait too, and shows the port's queues as they are then.
+    ///
+    /// # Errors
+    /// No such port of a virtual machine, or a value that it can't have; nothing is changed then.
+    fn coalesce_set(&self, name: &str, change: &CoalesceSet) -> Result<CoalescePort, ApiError>;
 
     /// How the packets of groups are spread over workers: of one, or of all.
     ///

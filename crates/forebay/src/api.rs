@@ -6,6 +6,7 @@
 
 mod capture;
 mod channels;
+mod coalesce;
 pub mod extract;
 mod fdb;
 mod flows;
@@ -189,6 +190,8 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(channels::list))
         .routes(routes!(queues::queues))
         .routes(routes!(queues::napis))
+        .routes(routes!(coalesce::show))
+        .routes(routes!(coalesce::set))
         .routes(routes!(rss::show))
         .routes(routes!(rss::set))
         .routes(routes!(rxq::show))

@@ -2,6 +2,7 @@
 
 mod capture;
 mod channels;
+mod coalesce;
 mod eswitch;
 mod fdb;
 mod flow;
@@ -23,6 +24,7 @@ use forebay_control::config::DEFAULT_SOCKET;
 
 pub use capture::CaptureArgs;
 pub use channels::{ChannelsCommand, ChannelsPlanArgs, ChannelsShowArgs};
+pub use coalesce::{CoalesceCommand, CoalesceSetArgs, CoalesceShowArgs};
 pub use eswitch::{EswitchCommand, EswitchSetCommand};
 pub use fdb::{FdbCommand, FdbFilter};
 pub use flow::{FlowAddArgs, FlowCommand};
@@ -119,6 +121,9 @@ pub enum Command {
     /// Show and change receive-side scaling: which workers take the packets of a port with several members
     #[command(subcommand)]
     Rss(RssCommand),
+    /// Show and change interrupt moderation of virtual machines
+    #[command(subcommand)]
+    Coalesce(CoalesceCommand),
     /// Show and change hints: facts about a packet that its device or an XDP program hands over with it
     #[command(subcommand)]
     Hints(HintsCommand),

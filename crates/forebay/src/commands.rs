@@ -2,6 +2,7 @@
 
 mod capture;
 mod channels;
+mod coalesce;
 mod fdb;
 mod flow;
 mod generate;
@@ -67,6 +68,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Eswitch(command) => show::eswitch(&client, &command),
         Command::Capture(args) => capture::run(&client, &args),
         Command::Hints(command) => hints::run(&client, &command),
+        Command::Coalesce(command) => coalesce::run(&client, command),
         Command::Rss(command) => rss::run(&client, command),
         Command::Rxq(command) => rxq::run(&client, &command),
         Command::Channels(command) => channels::run(&client, &command),

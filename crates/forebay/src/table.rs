@@ -1,6 +1,7 @@
 //! Tables for people: columns side by side, no borders, numbers to the right.
 
 mod channels;
+mod coalesce;
 mod flows;
 mod hints;
 mod observe;
@@ -19,6 +20,7 @@ use forebay_control::rxq::{RxqBinding, RxqCollector, RxqShow};
 use forebay_control::stats::{StatsCheck, StatsShow};
 
 pub(crate) use channels::{channel_plan, channels, channels_dot};
+pub(crate) use coalesce::{coalesce, coalesce_rates};
 pub(crate) use flows::flows;
 pub(crate) use hints::{hints, latency};
 pub(crate) use observe::{estimate, netdev_napis, netdev_queues, occupancy, page_pools};

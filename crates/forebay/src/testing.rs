@@ -8,6 +8,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
 use forebay_control::channels::ChannelShow;
+use forebay_control::coalesce::{
+    CoalesceDirection, CoalescePort, CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow,
+};
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply, FdbKind};
@@ -54,6 +57,27 @@ struct State {
 impl MemorySwitch {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no test panics while it holds the lock")
+    }
+}
+
+/// A receive queue that has served ten packets in four turns by one interrupt.
+pub(crate) fn coalesce_queue() -> CoalesceQueue {
+    CoalesceQueue {
+        queue: 0,
+        direction: CoalesceDirection::Rx,
+        setting: CoalesceSetting::default(),
+        usecs_now: 64,
+        frames_now: 256,
+        spares_short: true,
+        usecs_asked: Some(128),
+        frames_asked: Some(512),
+        moves: 2,
+        packets: 10,
+        bytes: 15_000,
+        turns: 4,
+        interrupts: 1,
+        suppressed: 1,
+        saved: 2,
     }
 }
 
@@ -318,6 +342,23 @@ impl SwitchControl for MemorySwitch {
         select.validate()?;
         self.port_show(name)?;
         Ok(Box::new(OnePacket(Some(Captured { len_bytes: 60, bytes: vec![1; 60], ..Captured::default() }))))
+    }
+
+    fn coalesce(&self, port: Option<&str>) -> Result<CoalesceShow, ApiError> {
+        port.map(|name| self.port_show(name)).transpose()?;
+        let ports = self.port_list();
+        let shown = ports.iter().filter(|shown| port.is_none_or(|name| name == shown.name));
+        let queues = vec![coalesce_queue()];
+        let ports = shown.map(|shown| CoalescePort { name: shown.name.clone(), queues: queues.clone() });
+        Ok(CoalesceShow { ports: ports.collect() })
+    }
+
+    fn coalesce_set(&self, name: &str, change: &CoalesceSet) -> Result<CoalescePort, ApiError> {
+        let mut port = self.coalesce(Some(name))?.ports.pop().unwrap_or_default();
+        for queue in &mut port.queues {
+            queue.setting = queue.setting.changed(change)?;
+        }
+        Ok(port)
     }
 
     fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {

@@ -8,6 +8,7 @@ mod announce;
 mod attach;
 mod capture;
 pub(crate) mod channels;
+mod coalesce;
 mod direct;
 mod fdb;
 mod flow_list;
@@ -24,6 +25,7 @@ mod kernel_error;
 mod lanes;
 mod links;
 mod loops;
+mod moderator;
 mod modes;
 mod netdevs;
 mod occupancy;
@@ -32,6 +34,7 @@ mod plan;
 mod pool;
 mod port;
 mod port_book;
+mod port_calls;
 mod port_carrying;
 mod port_guest;
 mod port_probing;
@@ -82,6 +85,7 @@ pub(crate) use guest_thread::Guests;
 pub(crate) use handover::{Left, read_saved};
 pub(crate) use hints::Drivers;
 pub(crate) use housekeeper::Housekeeper;
+pub(crate) use moderator::Moderator;
 pub(crate) use plan::log_missing;
 pub(crate) use ports::short_grace_periods;
 pub(crate) use workers::{WorkerHandle, hand_out};
@@ -91,6 +95,7 @@ use handover::Saver;
 use hints::HintsSide;
 use host_settings::HostSettings;
 use loops::Loops;
+use moderator::ModeratorOrders;
 use pool::PoolSide;
 use port::{Port, Retired};
 use port_book::PortBook;
@@ -127,6 +132,7 @@ pub(crate) struct Control {
     retired: Retired,
     /// How virtual machines' sockets are served.
     reception: Reception,
+    moderator: ModeratorOrders,
     /// The number of the last port that was made for a virtual machine.
     guest_serial: u64,
     /// Free frames that workers keep for packets they hand over; empty while they hand over none.
@@ -149,11 +155,12 @@ pub(crate) struct Parts {
     pub(crate) workers: Vec<WorkerHandle>,
     pub(crate) flows: Flows,
     pub(crate) reception: Reception,
+    pub(crate) moderator: ModeratorOrders,
 }
 
 impl Control {
     pub(crate) fn new(config: &Config, shared: Arc<Shared>, parts: Parts) -> Result<Self, SwitchError> {
-        let Parts { netns, instance, datapath, workers, flows, reception } = parts;
+        let Parts { netns, instance, datapath, workers, flows, reception, moderator } = parts;
         let workers_count = workers.len();
         let publication = Publication::new(Arc::clone(&shared));
         let pool = PoolSide::new(&config.pool, instance);
@@ -171,6 +178,7 @@ impl Control {
             put_off: PutOff::default(),
             retired: Retired::default(),
             reception,
+            moderator,
             guest_serial: 0,
             exchange_levels: Vec::new(),
             saver: None,

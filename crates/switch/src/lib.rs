@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod calls;
 mod capture;
 mod changes;
 mod channels;

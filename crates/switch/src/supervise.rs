@@ -20,6 +20,7 @@ pub(crate) struct Turns {
     pub(crate) flow_keeper: Counter,
     pub(crate) housekeeper: Counter,
     pub(crate) guests: Counter,
+    pub(crate) moderator: Counter,
 }
 
 /// Starts a thread; a panic in it ends the process.

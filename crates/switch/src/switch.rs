@@ -11,6 +11,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use forebay_control::capture::{Capture, CaptureSelect};
 use forebay_control::channels::ChannelShow;
+use forebay_control::coalesce::{CoalescePort, CoalesceSet, CoalesceShow};
 use forebay_control::config::{Config, Settings};
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
@@ -41,8 +42,8 @@ use crate::collector;
 use crate::control::channels::Look;
 use crate::control::queues::{napis_of, queues_of};
 use crate::control::{
-    self, Change, Changes, Control, Drivers, Flows, Guests, Held, Housekeeper, Left, Parts, WorkerHandle,
-    read_saved,
+    self, Change, Changes, Control, Drivers, Flows, Guests, Held, Housekeeper, Left, Moderator, Parts,
+    WorkerHandle, read_saved,
 };
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
@@ -76,6 +77,7 @@ pub struct Switch {
     book: Arc<Mutex<FlowBook>>,
     housekeeper: Mutex<Option<Housekeeper>>,
     guests: Guests,
+    moderator: Moderator,
     wakers: Vec<Waker>,
     is_stopping: AtomicBool,
 }
@@ -141,7 +143,17 @@ impl Switch {
         let (kept, kept_book) = (Arc::clone(&shared), flows.shared_book());
         let wakers = workers.iter().map(WorkerHandle::waker).collect();
         let (reception, waiting) = Reception::new()?;
-        let parts = Parts { netns, instance, datapath, workers, flows, reception: reception.clone() };
+        let commanders = workers.iter().map(WorkerHandle::commander).collect();
+        let moderator = Moderator::start(Arc::clone(&shared), commanders)?;
+        let parts = Parts {
+            netns,
+            instance,
+            datapath,
+            workers,
+            flows,
+            reception: reception.clone(),
+            moderator: moderator.orders(),
+        };
         let control = Control::new(config, shared, parts)?;
         let control = Arc::new(Changes::new(control));
         let mut change = control.begin();
@@ -158,7 +170,16 @@ impl Switch {
         let guests = Guests::start(Arc::clone(&control), reception, waiting)?;
         let housekeeper = Housekeeper::start(Arc::clone(&control))?;
         let (housekeeper, is_stopping) = (Mutex::new(Some(housekeeper)), AtomicBool::new(false));
-        Ok(Self { control, shared: kept, book: kept_book, housekeeper, guests, wakers, is_stopping })
+        Ok(Self {
+            control,
+            shared: kept,
+            book: kept_book,
+            housekeeper,
+            guests,
+            moderator,
+            wakers,
+            is_stopping,
+        })
     }
 
     /// Has something changed, in one step, that the next daemon must know. When this returns, it is written; other requests
@@ -438,6 +459,14 @@ impl SwitchControl for Switch {
         self.control.begin().rxq_set_collector(change)
     }
 
+    fn coalesce(&self, port: Option<&str>) -> Result<CoalesceShow, ApiError> {
+        self.control().coalesce_show(port)
+    }
+
+    fn coalesce_set(&self, name: &str, change: &CoalesceSet) -> Result<CoalescePort, ApiError> {
+        self.change_and_save(|control| control.coalesce_set(name, change))
+    }
+
     fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {
         self.control().rss_show(port)
     }
@@ -523,12 +552,14 @@ impl SwitchControl for Switch {
             ("flow-keeper", turns.flow_keeper.get()),
             ("housekeeper", turns.housekeeper.get()),
             ("guests", turns.guests.get()),
+            ("moderator", turns.moderator.get()),
         ];
         let others = others.map(|(thread, turns)| (thread.to_owned(), turns));
         let turns = workers.chain(others).map(|(thread, turns)| ThreadTurns { thread, turns }).collect();
         // After the counts were read: else a turn could count for this look instead of the next.
         self.wakers.iter().for_each(Waker::wake);
         self.guests.wake();
+        self.moderator.wake();
         turns
     }
 
@@ -537,6 +568,7 @@ impl SwitchControl for Switch {
         let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(housekeeper);
         self.guests.stop();
+        self.moderator.stop();
         let _short = self.short_grace_periods();
         self.control.begin().stop();
     }

@@ -17,6 +17,7 @@
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
 
 mod cache;
+mod calls_due;
 mod checksums;
 mod classify;
 mod clock;
@@ -34,6 +35,7 @@ mod guest;
 mod join;
 mod key;
 mod memory;
+mod moderation;
 mod outlet;
 mod parcel;
 mod proposal;
@@ -45,6 +47,7 @@ mod repeat;
 mod rule;
 mod run;
 mod scene;
+mod slot;
 mod source;
 mod steer;
 mod step;
@@ -77,11 +80,11 @@ pub(crate) use exchange::Exchange;
 pub(crate) use guest::{GuestCells, GuestOutput, GuestSource};
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
+pub(crate) use moderation::{Called, Choice, Moderation};
 pub(crate) use outlet::Outlet;
 pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
-pub(crate) use source::{
-    COLLECTORS, Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, XskSource,
-};
+pub(crate) use slot::Slot;
+pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, SuppliedBy, Supply, XskSource};
 
 use doorbell::Doorbell;
 use join::JointRun;
@@ -116,6 +119,7 @@ pub(crate) struct Worker {
     outlets: Vec<Option<Box<Outlet>>>,
     /// Outputs whose receivers are to be shown what was queued.
     owing: Vec<PortId>,
+    moderation: Box<Moderation>,
     /// Where packets go for outputs that another worker owns.
     exchange: Option<Exchange>,
     /// Frames of the packet that another worker handed over.
@@ -166,6 +170,7 @@ impl Worker {
             transmitter,
             outlets: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             owing: Vec::with_capacity(shared.max_ports),
+            moderation: Box::new(Moderation::new(0)),
             exchange: None,
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(TURN),
@@ -193,14 +198,14 @@ impl Worker {
         let now = moment.now;
         let topology = Arc::clone(self.topology.load());
 
-        let standing = self.receive(&mut served);
+        let standing = self.receive(&mut served, now);
         let arena = served.source.arena();
         self.find_repeats(&topology, now);
         let reads_headers = self.classify(arena, &topology);
         self.decide(arena, &topology, moment);
         if self.has_leaving() {
             self.complete_checksums(arena, &topology);
-            self.transmit(arena, &topology);
+            self.transmit(arena, &topology, now);
         }
         self.complete(&served);
         let packets = self.burst.len();

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod ack;
 mod bytes;
 pub mod chain;
 pub mod checksum;

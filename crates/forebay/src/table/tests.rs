@@ -1,5 +1,6 @@
 use clap::Parser as _;
 use forebay_control::channels::ChannelShow;
+use forebay_control::coalesce::{CoalescePort, CoalesceShow};
 use forebay_control::fdb::FdbKind;
 use forebay_control::flow::{FlowEntry, FlowList, FlowRuns, FlowTable, FlowsRefused, TagAction};
 use forebay_control::pool::{PoolPort, PoolThreshold};
@@ -294,4 +295,16 @@ fn rss_is_a_line_for_each_channel_and_what_went_wrong_comes_last() {
 #[test]
 fn a_picture_of_channels_has_members_by_node() {
     insta::assert_snapshot!(channels_dot(&[channel(0), channel(1)]));
+}
+
+#[test]
+fn moderation_is_a_line_for_each_queue_and_so_is_what_it_did_meanwhile() {
+    let queue = crate::testing::coalesce_queue();
+    let shown =
+        |queue| CoalesceShow { ports: vec![CoalescePort { name: "vm1".to_owned(), queues: vec![queue] }] };
+    let mut later = queue.clone();
+    (later.packets, later.turns, later.interrupts, later.moves) = (2010, 404, 101, 3);
+    let (before, later) = (shown(queue), shown(later));
+    let rates = coalesce_rates(&before, &later, std::time::Duration::from_secs(2));
+    insta::assert_snapshot!(format!("{}\n{rates}", coalesce(&before)));
 }

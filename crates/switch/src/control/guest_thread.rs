@@ -331,6 +331,9 @@ impl Owner for Service<'_> {
             Event::Features(features) => self.control.begin().guest_has_features(self.key, features),
             Event::Mtu(mtu) => self.control.begin().guest_has_mtu(self.key, mtu),
             Event::Announce(address) => self.moved.push(address),
+            Event::Coalescing { queue, limits } => {
+                self.control.begin().guest_asks_for_limits(self.key, queue, limits);
+            }
             _ => {}
         }
     }

@@ -15,12 +15,11 @@ use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, Meeting};
 use crate::worker::{
-    Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
+    Called, Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
 };
 
-/// What the device cannot do yet: offloads that change while the driver runs, and moderated interrupts.
-const NOT_SERVED: Features =
-    Features(Features::CTRL_GUEST_OFFLOADS.0 | Features::NOTF_COAL.0 | Features::VQ_NOTF_COAL.0);
+/// What the device cannot do yet: offloads that change while the driver runs.
+const NOT_SERVED: Features = Features::CTRL_GUEST_OFFLOADS;
 /// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
 const LOCAL: u8 = 0x02;
 
@@ -68,7 +67,7 @@ impl Change<'_> {
         self.guest_serial += 1;
         let key = GuestKey { id, serial: self.guest_serial };
         self.connect_workers();
-        let guest = Guest::new(key, socket, asked.mtu, self.reception.bell());
+        let guest = Guest::new(key, socket, (pairs, asked.mtu), self.reception.bell());
         let device = DeviceOptions { features, config };
         let none = no_guest(&asked.path);
         let plan = self.reserve(id, spec, Err(none), true);
@@ -133,11 +132,12 @@ impl Change<'_> {
     pub(crate) fn guest_queue_starts(&mut self, key: GuestKey, queue: Virtqueue) {
         let Some(guest) = self.guest_mut(key) else { return };
         let (index, cells, features) = (queue.index(), Arc::clone(&guest.cells), guest.features);
+        let Some(called) = self.moderated_queue(key, queue) else { return };
         if index % 2 == 1 {
-            self.serve_guest(key, queue, features, cells);
+            self.serve_guest(key, called, features, cells);
         } else {
             let mut queues = self.take_outputs(key);
-            queues.push(queue);
+            queues.push(called);
             self.fill_guest(key, queues);
         }
         self.judge_guest(key);
@@ -151,8 +151,8 @@ impl Change<'_> {
             self.take_source(key.id, slot)
         } else {
             let mut queues = self.take_outputs(key);
-            let at = queues.iter().position(|queue| queue.index() == index);
-            let stopped = at.map(|at| queues.remove(at));
+            let at = queues.iter().position(|called| called.index() == index);
+            let stopped = at.map(|at| queues.remove(at).into_queue());
             self.fill_guest(key, queues);
             stopped
         };
@@ -166,6 +166,7 @@ impl Change<'_> {
         let key = guest.key;
         let sources = std::mem::take(&mut guest.sources);
         let has_outputs = !std::mem::take(&mut guest.outputs).is_empty();
+        let calls = std::mem::take(&mut guest.calls);
         self.reception.forget(key);
         let worker = self.ports.leaving_mut(id).map_or(0, |port| port.worker);
         for slot in sources.into_values() {
@@ -174,6 +175,7 @@ impl Change<'_> {
         if has_outputs {
             self.take_outlet_at(worker, id);
         }
+        self.forget_calls(worker, calls);
     }
 
     fn take_source(&mut self, id: PortId, slot: crate::worker::Slot) -> Option<Virtqueue> {
@@ -188,7 +190,7 @@ impl Change<'_> {
     }
 
     /// The receive queues that the worker fills; it fills none afterwards.
-    fn take_outputs(&mut self, key: GuestKey) -> Vec<Virtqueue> {
+    fn take_outputs(&mut self, key: GuestKey) -> Vec<Called> {
         let Some(guest) = self.guest_mut(key) else { return Vec::new() };
         if std::mem::take(&mut guest.outputs).is_empty() {
             return Vec::new();
@@ -246,16 +248,18 @@ impl Control {
     fn serve_guest(
         &mut self,
         key: GuestKey,
-        queue: Virtqueue,
+        called: Called,
         features: Features,
         cells: Arc<crate::worker::GuestCells>,
     ) {
+        let index = called.index();
+        let Some(answers) = self.call_number(key, index - 1) else { return };
         let Ok(instance) = self.instance() else { return };
         let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
-        let (index, worker) = (queue.index(), self.ports[&key.id].worker);
+        let worker = self.ports[&key.id].worker;
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
-            source: Source::Guest(Box::new(GuestSource::new(queue, features, cells, supply))),
+            source: Source::Guest(Box::new(GuestSource::new((called, answers), features, cells, supply))),
             gauge: Arc::new(RingGauge::default()),
             account: None,
             turn: Turn::new(QUANTUM_BYTES),
@@ -266,10 +270,10 @@ impl Control {
         }
     }
 
-    fn fill_guest(&mut self, key: GuestKey, mut queues: Vec<Virtqueue>) {
+    fn fill_guest(&mut self, key: GuestKey, mut queues: Vec<Called>) {
         let Some(guest) = self.guest_mut(key).filter(|_| !queues.is_empty()) else { return };
-        queues.sort_by_key(Virtqueue::index);
-        guest.outputs = queues.iter().map(Virtqueue::index).collect();
+        queues.sort_by_key(Called::index);
+        guest.outputs = queues.iter().map(Called::index).collect();
         let output = GuestOutput::new(queues, guest.features, Arc::clone(&guest.cells));
         let worker = self.ports[&key.id].worker;
         self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));

@@ -119,6 +119,7 @@ impl Control {
             rxq: port.rxq.asked(self.pool.rxq()),
             rss: port.rss.asked(),
             hints: port.hints.hints().asked(),
+            coalesce: Self::coalesce_asked(port),
         };
         SavedPort { spec: port.spec.clone(), seen: seen(&port.entry(false)), asked }
     }
@@ -182,7 +183,7 @@ impl Change<'_> {
 
     /// What is refused now, as when the pool is smaller, stays at its default.
     fn ask_again(&mut self, port: &str, asked: &Asked) {
-        let Asked { pool, rxq, rss, hints } = asked;
+        let Asked { pool, rxq, rss, hints, coalesce } = asked;
         let mut refused = Vec::new();
         if !pool.is_empty() {
             refused.extend(self.pool_port_set(port, *pool).err());
@@ -195,6 +196,9 @@ impl Change<'_> {
         }
         if *hints != HintsSet::default() {
             refused.extend(self.hints_set(port, hints.clone()).err());
+        }
+        for change in coalesce {
+            refused.extend(self.coalesce_set(port, change).err());
         }
         for error in refused {
             tracing::warn!(port, %error, "what was asked for it is not taken over");

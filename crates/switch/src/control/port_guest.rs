@@ -7,6 +7,7 @@ use forebay_control::port::PortState;
 use forebay_control::vhost_user::{VhostUser, VhostUserShow};
 use forebay_vhost::Features;
 
+use super::port_calls::QueueCalls;
 use crate::attention::Attention;
 use crate::guests::{GuestKey, GuestSocket};
 use crate::worker::{GuestCells, Slot};
@@ -27,6 +28,8 @@ pub(super) struct Guest {
     pub(super) sources: BTreeMap<usize, Slot>,
     /// Indexes of receive queues that its worker fills.
     pub(super) outputs: Vec<usize>,
+    /// Of each queue that it may use, by index.
+    pub(super) calls: Vec<QueueCalls>,
     pub(super) features: Features,
     pub(super) is_connected: bool,
     /// MTU that the guest was offered, or that its front end has set.
@@ -35,7 +38,12 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Nobody is connected. `bell` rings when a queue breaks.
-    pub(super) fn new(key: GuestKey, socket: Option<GuestSocket>, mtu: u16, bell: Arc<Attention>) -> Self {
+    pub(super) fn new(
+        key: GuestKey,
+        socket: Option<GuestSocket>,
+        (pairs, mtu): (u16, u16),
+        bell: Arc<Attention>,
+    ) -> Self {
         Self {
             key,
             mtu,
@@ -44,6 +52,7 @@ impl Guest {
             past_packets: 0,
             sources: BTreeMap::new(),
             outputs: Vec::new(),
+            calls: (0..2 * pairs).map(|_| QueueCalls::default()).collect(),
             features: Features::default(),
             is_connected: false,
         }
@@ -55,6 +64,8 @@ impl Guest {
         self.cells = Arc::new(GuestCells::new(bell));
         self.features = Features::default();
         self.is_connected = is_connected;
+        // No queue runs, so nobody is to be told.
+        self.calls.iter().for_each(|calls| _ = calls.cells.ask(None));
     }
 
     /// Whether it takes TCP segments that were joined.

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::SwitchError;
 use crate::pool_instance::Supplied;
 use crate::supervise;
-use crate::worker::{Command, Commander, Emptied, ServedSource, Slot, Waker, Worker};
+use crate::worker::{Command, Commander, Emptied, Moderation, ServedSource, Slot, Waker, Worker};
 
 /// One worker thread.
 pub(crate) struct WorkerHandle {
@@ -19,7 +19,14 @@ pub(crate) struct WorkerHandle {
     /// Slots handed out so far, and those of them that came back.
     next_slot: u32,
     free_slots: Vec<Slot>,
+    /// Numbers of moderated queues that were handed out so far, those that came back, and how many there is room for.
+    next_call: usize,
+    free_calls: Vec<usize>,
+    room_for_calls: usize,
 }
+
+/// Moderated queues that a worker has room for once it has any.
+const FIRST_CALLS: usize = 64;
 
 impl WorkerHandle {
     /// Starts the thread, pinned to `cpu` where one is given.
@@ -35,7 +42,40 @@ impl WorkerHandle {
             }
             worker.run();
         })?;
-        Ok(Self { cpu, commander, thread, next_slot: 0, free_slots: Vec::new() })
+        Ok(Self {
+            cpu,
+            commander,
+            thread,
+            next_slot: 0,
+            free_slots: Vec::new(),
+            next_call: 0,
+            free_calls: Vec::new(),
+            room_for_calls: 0,
+        })
+    }
+
+    /// A number for a queue whose calls the worker is to moderate.
+    pub(crate) fn call_number(&mut self) -> usize {
+        if let Some(number) = self.free_calls.pop() {
+            return number;
+        }
+        if self.next_call == self.room_for_calls {
+            self.room_for_calls = (2 * self.room_for_calls).max(FIRST_CALLS);
+            self.send(Command::ModerateMore(Box::new(Moderation::new(self.room_for_calls))));
+        }
+        self.next_call += 1;
+        self.next_call - 1
+    }
+
+    /// The queue comes no more. Its number may be used again at once, because commands are carried out in order.
+    pub(crate) fn free_call_number(&mut self, number: usize) {
+        self.send(Command::ModerateNoMore(number));
+        self.free_calls.push(number);
+    }
+
+    /// Another end that commands the worker.
+    pub(crate) fn commander(&self) -> Commander {
+        self.commander.clone()
     }
 
     /// What wakes the worker.

@@ -14,6 +14,7 @@ use crate::capture::Tap;
 
 use super::clock::Moment;
 use super::exchange::Exchange;
+use super::moderation::{Choice, Moderation};
 use super::outlet::Outlet;
 use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
@@ -50,6 +51,14 @@ pub(crate) enum Command {
     Audit(Slot),
     /// Fill a collector's fill ring by these watermarks.
     SetRefill(u8, Refill),
+    /// Moderate calls with room for more queues.
+    ModerateMore(Box<Moderation>),
+    /// Choose limits for calls of the queue with this number so.
+    Moderate(usize, Box<Choice>),
+    /// Limits that were chosen for the queue with this number, or asked for by its guest, have changed.
+    ModerateAgain(usize),
+    /// The queue with this number comes no more.
+    ModerateNoMore(usize),
     /// End the thread.
     Stop,
 }
@@ -63,6 +72,7 @@ pub(crate) struct Emptied {
 }
 
 /// The control thread's end.
+#[derive(Clone)]
 pub(crate) struct Commander {
     sender: SyncSender<Command>,
     bell: Arc<OwnedFd>,
@@ -135,9 +145,9 @@ impl Worker {
                         member.tap = Some(tap);
                     }
                 }
-                Command::AddOutlet(port, outlet) => self.outlets[usize::from(port.0)] = Some(outlet),
+                Command::AddOutlet(port, outlet) => self.add_outlet(port, outlet, moment),
                 Command::TakeOutlet(port, answer) => {
-                    let outlet = self.take_outlet(port);
+                    let outlet = self.take_outlet(port, moment);
                     let _ = answer.send(outlet);
                 }
                 Command::TakeGuest(slot, answer) => {
@@ -146,7 +156,7 @@ impl Worker {
                 }
                 Command::MoveGuests(supply, arena) => self.move_guests(supply, &arena),
                 Command::RemoveOutlet(port, answer) => {
-                    self.remove_outlet(port);
+                    self.remove_outlet(port, moment);
                     let _ = answer.send(());
                 }
                 Command::SetExchange(exchange) => self.set_exchange(*exchange),
@@ -155,13 +165,17 @@ impl Worker {
                     self.remove_supply(number);
                     let _ = answer.send(());
                 }
-                Command::AddSource(slot, served) => self.add(slot, served),
+                Command::AddSource(slot, served) => self.add(slot, served, moment),
                 Command::Retire(slot, replaced, answer) => {
                     let supply = self.retire(slot, replaced, moment);
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
                 }
                 Command::Audit(slot) => self.audit(slot),
                 Command::SetRefill(number, refill) => self.set_refill(number, refill),
+                Command::ModerateMore(moderation) => self.moderate_more(moderation),
+                Command::Moderate(number, choice) => self.moderate(number, *choice, moment.now),
+                Command::ModerateAgain(number) => self.moderate_again(number, moment.now),
+                Command::ModerateNoMore(number) => self.moderation.forget(number),
                 Command::Stop => return false,
             }
         }
@@ -169,20 +183,30 @@ impl Worker {
     }
 
     /// What was handed over for the port must not wait for another one with its id.
-    fn remove_outlet(&mut self, port: PortId) {
-        drop(self.take_outlet(port));
+    fn remove_outlet(&mut self, port: PortId, moment: Moment) {
+        drop(self.take_outlet(port, moment));
     }
 
-    fn take_outlet(&mut self, port: PortId) -> Option<Box<Outlet>> {
-        while self.deliver_handed() > 0 {}
-        self.outlets[usize::from(port.0)].take()
+    fn add_outlet(&mut self, port: PortId, mut outlet: Box<Outlet>, moment: Moment) {
+        self.start_output(port, &mut outlet, moment.now);
+        self.outlets[usize::from(port.0)] = Some(outlet);
+    }
+
+    fn take_outlet(&mut self, port: PortId, moment: Moment) -> Option<Box<Outlet>> {
+        while self.deliver_handed(moment.now) > 0 {}
+        let mut outlet = self.outlets[usize::from(port.0)].take()?;
+        if let Outlet::Guest(guest) = &mut *outlet {
+            self.stop_output(guest);
+        }
+        Some(outlet)
     }
 
     fn take_guest(&mut self, slot: Slot) -> Option<Virtqueue> {
-        let served = self.sources[slot.index()].take()?;
+        let mut served = self.sources[slot.index()].take()?;
         if let Some(kick) = served.source.socket() {
             self.doorbell.ignore(kick);
         }
+        self.stop_source(&mut served);
         match served.source {
             Source::Guest(guest) => Some(guest.into_queue()),
             Source::Xsk(_) | Source::Memory(_) => None,
@@ -217,7 +241,7 @@ impl Worker {
         }
     }
 
-    fn add(&mut self, slot: Slot, mut served: Box<ServedSource>) {
+    fn add(&mut self, slot: Slot, mut served: Box<ServedSource>, moment: Moment) {
         if let Some(supply) = served.source.own_supply() {
             supply.prime();
         }
@@ -229,6 +253,7 @@ impl Worker {
         if served.feed == Feed::Shared {
             self.shared_rings.push(slot);
         }
+        self.start_source(slot, &mut served, moment.now);
         self.sources[slot.index()] = Some(served);
         self.run_list.wake(slot.0);
     }

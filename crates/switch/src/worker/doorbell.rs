@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use forebay_policy::{Refill, RunList};
+use forebay_policy::{Nanos, RunList};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{
@@ -31,8 +31,6 @@ const ALARM: u64 = u64::MAX - 2;
 /// Marks the event of the bell that other workers ring.
 const HANDED: u64 = u64::MAX - 3;
 
-/// How long a worker sleeps at most that wants to look again.
-const SNOOZE: Timespec = Timespec { tv_sec: 0, tv_nsec: Refill::QUIET as i64 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Where one worker hears that there is something to do.
@@ -43,7 +41,8 @@ pub(super) struct Doorbell {
     command_waits: Arc<AtomicBool>,
     /// One alarm serves many sleeps: a timeout for each costs a busy worker a few percent of what it carries.
     alarm: OwnedFd,
-    alarm_is_set: bool,
+    /// When it rings, if it is set.
+    rings_at: Option<Nanos>,
     /// Another worker has handed packets over.
     rang: bool,
 }
@@ -64,7 +63,7 @@ impl Doorbell {
         let (sender, commands) = sync_channel(COMMANDS);
         let command_waits = Arc::new(AtomicBool::new(false));
         let commander = Commander::new(sender, Arc::clone(&bell), Arc::clone(&command_waits));
-        let doorbell = Self { epoll, commands, bell, command_waits, alarm, alarm_is_set: false, rang: false };
+        let doorbell = Self { epoll, commands, bell, command_waits, alarm, rings_at: None, rang: false };
         Ok((doorbell, commander))
     }
 
@@ -73,11 +72,19 @@ impl Doorbell {
         self.look(Some(&AT_ONCE), list) || !list.is_empty()
     }
 
-    /// Waits until somebody is ready; when `briefly`, not for long.
-    pub(super) fn sleep(&mut self, briefly: bool, list: &mut RunList) {
-        if briefly && !self.alarm_is_set {
-            let once = Itimerspec { it_interval: AT_ONCE, it_value: SNOOZE };
-            self.alarm_is_set = timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &once).is_ok();
+    /// Waits until somebody is ready, or until `wakes_at`. An alarm that rings too early is left: to set it for each sleep
+    /// would be a system call for each.
+    pub(super) fn sleep(&mut self, wakes_at: Option<Nanos>, now: Nanos, list: &mut RunList) {
+        if let Some(at) = wakes_at.filter(|at| self.rings_at.is_none_or(|rings| rings > *at)) {
+            // Zero would switch it off.
+            let wait = at.since(now).max(1);
+            let it_value = Timespec {
+                tv_sec: (wait / Nanos::PER_SECOND) as i64,
+                tv_nsec: (wait % Nanos::PER_SECOND) as i64,
+            };
+            let once = Itimerspec { it_interval: AT_ONCE, it_value };
+            let is_set = timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &once).is_ok();
+            self.rings_at = is_set.then_some(at);
         }
         self.look(None, list);
     }
@@ -85,7 +92,7 @@ impl Doorbell {
     fn silence_alarm(&mut self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.alarm, &mut count);
-        self.alarm_is_set = false;
+        self.rings_at = None;
     }
 
     fn look(&mut self, timeout: Option<&Timespec>, list: &mut RunList) -> bool {
@@ -168,8 +175,22 @@ mod tests {
     fn a_sleep_that_is_to_be_short_ends_by_itself_each_time() {
         let (mut doorbell, mut list) = doorbell();
         for _ in 0..2 {
-            doorbell.sleep(true, &mut list);
-            assert!(!doorbell.alarm_is_set && !doorbell.look_now(&mut list));
+            doorbell.sleep(Some(Nanos(1_000_000)), Nanos(0), &mut list);
+            assert!(doorbell.rings_at.is_none() && !doorbell.look_now(&mut list));
         }
+    }
+
+    #[test]
+    fn the_alarm_is_set_only_to_something_earlier() {
+        const HOUR: u64 = 3600 * Nanos::PER_SECOND;
+        let (mut doorbell, mut list) = doorbell();
+        for (wakes_at, rings_at) in [(None, None), (Some(HOUR), Some(HOUR)), (Some(HOUR + 1), Some(HOUR))] {
+            rustix::io::write(&*doorbell.bell, &1u64.to_ne_bytes()).expect("an eventfd takes a number");
+            doorbell.sleep(wakes_at.map(Nanos), Nanos(0), &mut list);
+            doorbell.silence();
+            assert_eq!(doorbell.rings_at, rings_at.map(Nanos));
+        }
+        doorbell.sleep(Some(Nanos(5)), Nanos(7), &mut list);
+        assert_eq!(doorbell.rings_at, None, "what is due already has rung");
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
-use forebay_policy::Piece;
+use forebay_policy::{Nanos, Piece};
 use forebay_pool::{Arena, Burst, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
 use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
 use forebay_wire::cut::{Cut, Uncuttable};
@@ -18,6 +18,7 @@ use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
 
 use super::facts::Facts;
 use super::finish::finish;
+use super::moderation::{Called, Moderation};
 use super::parcel::{self, HEADROOM, Parcel, Pieces, Undeliverable};
 use super::record::Record;
 use crate::attention::Attention;
@@ -70,7 +71,9 @@ pub(super) struct Received<'a> {
 
 /// A guest's transmit queue.
 pub(crate) struct GuestSource {
-    queue: Virtqueue,
+    called: Called,
+    /// What its worker calls the receive queue of the pair, which the guest's packets may answer.
+    answers: usize,
     cells: Arc<GuestCells>,
     arena: Arc<Arena>,
     /// The collector whose supply has free frames of the arena.
@@ -83,14 +86,15 @@ pub(crate) struct GuestSource {
 }
 
 impl GuestSource {
-    /// A queue whose packets are copied into frames of `arena`, from the supply of this number.
+    /// A queue whose packets are copied into frames of `arena`, from the supply of this number. `answers` is the number of
+    /// the pair's receive queue.
     pub(crate) fn new(
-        queue: Virtqueue,
+        (called, answers): (Called, usize),
         features: Features,
         cells: Arc<GuestCells>,
         (supply, arena): (u8, Arc<Arena>),
     ) -> Self {
-        Self { queue, cells, arena, supply, features, is_armed: true, is_broken: false }
+        Self { called, answers, cells, arena, supply, features, is_armed: true, is_broken: false }
     }
 
     /// Takes frames of another pool from now on.
@@ -107,11 +111,15 @@ impl GuestSource {
     }
 
     pub(super) fn kick(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.kick()
+        self.called.queue.kick()
+    }
+
+    pub(super) fn called(&mut self) -> &mut Called {
+        &mut self.called
     }
 
     pub(super) fn into_queue(self) -> Virtqueue {
-        self.queue
+        self.called.into_queue()
     }
 
     /// Copies the next packets into frames, and gives their buffers back to the guest.
@@ -120,27 +128,26 @@ impl GuestSource {
         mut packets: Received<'_>,
         piece: Piece,
         magazine: &mut Magazine,
+        (moderation, now): (&mut Moderation, Nanos),
     ) -> Lost {
         let mut lost = Lost::default();
         if self.is_broken {
             return lost;
         }
         let heard = if std::mem::take(&mut self.is_armed) {
-            self.queue.suppress_kicks();
-            self.queue.hear_kicks()
+            self.called.queue.suppress_kicks();
+            self.called.queue.hear_kicks()
         } else {
             Ok(())
         };
         let taken = heard.and_then(|()| self.take_all(&mut packets, piece, magazine, &mut lost));
-        let fault = self.queue.is_broken().then_some(RingError::MemoryFault);
+        let fault = self.called.queue.is_broken().then_some(RingError::MemoryFault);
         if let Some(error) = taken.err().or(fault) {
             self.is_broken = true;
             self.cells.breaks(error);
         }
-        if self.queue.publish() {
-            // Fails only when the guest has closed it, which its socket tells too.
-            let _ = self.queue.call();
-        }
+        moderation.answered(self.answers, self.called.with_data());
+        self.called.show(moderation, now);
         lost
     }
 
@@ -156,19 +163,28 @@ impl GuestSource {
             if taken >= piece.packets || bytes >= piece.bytes || packets.burst.is_full() {
                 break Ok(());
             }
-            let offer = match self.queue.offered() {
+            let offer = match self.called.queue.offered() {
                 Ok(Some(offer)) => offer,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
             taken += 1;
             bytes += u64::from(offer.len);
+            let index = packets.burst.len();
             match self.take(offer, packets, magazine) {
-                Ok(()) => {}
+                Ok(()) => {
+                    let arena = &self.arena;
+                    self.called.count(offer.len, || match packets.burst.packet(index) {
+                        [only] => Some(arena.bytes(&only.frame, only.offset, only.len)),
+                        _ => None,
+                    });
+                    continue;
+                }
                 Err(Untaken::NoFrame) => lost.no_frame += 1,
                 Err(Untaken::TooBig) => lost.too_big += 1,
                 Err(Untaken::Bad) => lost.bad += 1,
             }
+            self.called.count(offer.len, || None);
         };
         self.cells.taken_packets.add(u64::from(taken));
         ended
@@ -188,7 +204,7 @@ impl GuestSource {
             && (1..=payload).contains(&len)
             && let Some(mut frame) = magazine.take()
         {
-            let len = self.queue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
+            let len = self.called.queue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
             packets.records[packets.burst.len()].facts = Facts::default();
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, true);
             return Ok(());
@@ -209,9 +225,9 @@ impl GuestSource {
             true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),
             false => Err(Untaken::Bad),
         };
-        let mut frames = frames.inspect_err(|_| self.queue.discard())?;
+        let mut frames = frames.inspect_err(|_| self.called.queue.discard())?;
         let room = frames.iter_mut().map(|frame| self.arena.bytes_mut(frame, HEADROOM, payload as u16));
-        self.queue.take(room);
+        self.called.queue.take(room);
         let undone = match header.is_plain() {
             true => Ok(NetHeader::default()),
             false => self.look_at(header, &frames, len),
@@ -260,11 +276,11 @@ impl GuestSource {
         if self.is_broken {
             return false;
         }
-        if self.queue.has_waiting() {
+        if self.called.queue.has_waiting() {
             return true;
         }
         self.is_armed = true;
-        self.queue.allow_kicks()
+        self.called.queue.allow_kicks()
     }
 }
 
@@ -284,7 +300,7 @@ fn untaken(error: Undeliverable) -> Untaken {
 
 /// A guest's receive queues.
 pub(crate) struct GuestOutput {
-    queues: Vec<Virtqueue>,
+    queues: Vec<Called>,
     /// What both ends agreed on.
     features: Features,
     cells: Arc<GuestCells>,
@@ -295,14 +311,18 @@ pub(crate) struct GuestOutput {
 
 impl GuestOutput {
     /// Queues of one guest, at least one.
-    pub(crate) fn new(mut queues: Vec<Virtqueue>, features: Features, cells: Arc<GuestCells>) -> Self {
+    pub(crate) fn new(mut queues: Vec<Called>, features: Features, cells: Arc<GuestCells>) -> Self {
         // A worker looks for buffers when it has packets.
-        queues.iter_mut().for_each(Virtqueue::suppress_kicks);
+        queues.iter_mut().for_each(|called| called.queue.suppress_kicks());
         Self { queues, features, cells, is_owed: false, is_broken: false }
     }
 
-    pub(crate) fn into_queues(self) -> Vec<Virtqueue> {
+    pub(crate) fn into_queues(self) -> Vec<Called> {
         self.queues
+    }
+
+    pub(super) fn queues(&mut self) -> &mut [Called] {
+        &mut self.queues
     }
 
     /// Copies a packet into the guest's buffers: as it is, if the guest agreed to take such packets.
@@ -342,9 +362,17 @@ impl GuestOutput {
             1 => 0,
             queues => queue_of(pieces.clone(), queues),
         };
-        match self.queues[number].put(undone, pieces, len as u32) {
-            Ok(Put::Done) => self.is_owed = true,
-            Ok(Put::Full) => return Err(Undeliverable::Full),
+        let called = &mut self.queues[number];
+        match called.queue.put(undone, pieces.clone(), len as u32) {
+            Ok(Put::Done) => {
+                called.count(len as u32, || pieces.clone().next());
+                self.is_owed = true;
+            }
+            Ok(Put::Full) => {
+                called.is_full();
+                self.is_owed = true;
+                return Err(Undeliverable::Full);
+            }
             Ok(Put::TooLong) => return Err(Undeliverable::TooLong),
             Err(error) => {
                 self.breaks(error);
@@ -366,14 +394,10 @@ impl GuestOutput {
     }
 
     /// Shows the guest what was written, and calls it if it wants that.
-    pub(super) fn show(&mut self) {
+    pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
         self.is_owed = false;
-        for queue in &mut self.queues {
-            if queue.publish() {
-                let _ = queue.call();
-            }
-        }
-        if !self.is_broken && self.queues[0].is_broken() {
+        self.queues.iter_mut().for_each(|called| called.show(moderation, now));
+        if !self.is_broken && self.queues[0].queue.is_broken() {
             self.breaks(RingError::MemoryFault);
         }
     }

@@ -1,8 +1,11 @@
 //! An output that one worker owns: a queue with one producer.
 
+use forebay_policy::Nanos;
+
 use super::exchange::Exchange;
 use super::guest::GuestOutput;
 use super::memory::MemoryOutput;
+use super::moderation::Moderation;
 use super::parcel::{Leaving, Parcel, Pieces, Undeliverable};
 
 /// The owner's end. Matched once for each copy of a packet.
@@ -45,9 +48,9 @@ impl Outlet {
     }
 
     /// Shows the receiver what was queued; packet path, once a turn.
-    pub(super) fn show(&mut self) {
+    pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
         if let Outlet::Guest(guest) = self {
-            guest.show();
+            guest.show(moderation, now);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! First verb: packets from a source into the burst, with what is known of them.
 
 use forebay_control::DropReason;
-use forebay_policy::{Piece, Standing};
+use forebay_policy::{Nanos, Piece, Standing};
 use forebay_xsk::Reads;
 
 use super::facts::Facts;
@@ -18,7 +18,7 @@ const AHEAD: u32 = TURN as u32;
 
 impl Worker {
     /// Takes the next piece of the source's turn.
-    pub(super) fn receive(&mut self, served: &mut ServedSource) -> Standing {
+    pub(super) fn receive(&mut self, served: &mut ServedSource, now: Nanos) -> Standing {
         let ServedSource { feed, source, gauge, turn, is_calm, .. } = served;
         gauge.set(u64::from(source.occupancy()));
         let piece = turn.piece(self.run_list.pace());
@@ -30,7 +30,7 @@ impl Worker {
                 self.see_undone();
                 self.count_lost(*feed, memory.take_no_frame(), DropReason::NoFrame);
             }
-            Source::Guest(guest) => self.receive_from_guest(guest, piece, *feed),
+            Source::Guest(guest) => self.receive_from_guest(guest, piece, *feed, now),
         }
         let bytes = self.burst.bytes_of(0..self.burst.len());
         let standing = turn.served(self.burst.len() as u32, bytes, source.has_more());
@@ -68,12 +68,13 @@ impl Worker {
         }
     }
 
-    fn receive_from_guest(&mut self, guest: &mut GuestSource, piece: Piece, feed: Feed) {
+    fn receive_from_guest(&mut self, guest: &mut GuestSource, piece: Piece, feed: Feed, now: Nanos) {
         let supply = self.supplies[guest.supply()].as_deref_mut();
         let magazine = &mut supply.expect("it stays while guests draw on it").magazine;
         let packets =
             Received { burst: &mut self.burst, records: &mut self.records, undone: &mut self.undone };
-        let Lost { no_frame, too_big, bad } = guest.receive(packets, piece, magazine);
+        let Lost { no_frame, too_big, bad } =
+            guest.receive(packets, piece, magazine, (&mut self.moderation, now));
         self.see_undone();
         self.count_lost(feed, no_frame, DropReason::NoFrame);
         self.count_lost(feed, too_big, DropReason::RxTooBig);

@@ -1,7 +1,7 @@
 //! The loop around the data plane: it waits, reads the clocks and gives sources their turns.
 
 use forebay_kernel::cycles;
-use forebay_policy::Nanos;
+use forebay_policy::{Nanos, Refill};
 
 use super::clock::Clock;
 use super::exchange::Exchange;
@@ -38,6 +38,7 @@ impl Worker {
                 if !self.obey(moment) {
                     return;
                 }
+                self.call_those_due(moment.now);
                 let Some(slot) = self.next() else { break };
                 let turn = self.run_once(slot, moment);
                 packets += turn;
@@ -65,7 +66,7 @@ impl Worker {
     /// Waits for packets or commands, from `began` on.
     fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
         if self.doorbell.take_rang() || self.exchange.as_ref().is_some_and(Exchange::has_handed) {
-            self.deliver_handed();
+            self.deliver_handed(began);
             return Wait::None;
         }
         let is_anybody_ready = self.doorbell.look_now(&mut self.run_list);
@@ -75,19 +76,28 @@ impl Worker {
         }
         let comes = self.linger(clock, began);
         if !comes {
-            self.doorbell.sleep(self.looks_again(), &mut self.run_list);
+            let now = clock.read().now;
+            self.doorbell.sleep(self.wakes_at(now), now, &mut self.run_list);
         }
         self.linger.waited(clock.read().now.since(began));
         if comes { Wait::Awake } else { Wait::Asleep }
     }
 
+    /// When the worker is to wake by itself, if it is.
+    fn wakes_at(&self, now: Nanos) -> Option<Nanos> {
+        let looks = self.looks_again().then(|| Nanos(now.0 + Refill::QUIET));
+        looks.into_iter().chain(self.moderation.next()).min()
+    }
+
     /// Looks for somebody who is ready, for as long as that is likely to be worth it. Whether there is anybody.
     fn linger(&mut self, clock: &mut Clock, began: Nanos) -> bool {
         let window = self.linger.window(began);
+        let due = self.moderation.next();
         let (mut waited, mut comes, mut goes_on) = (0, false, true);
         while !comes && goes_on && waited < window {
             comes = self.doorbell.look_now(&mut self.run_list);
             let now = clock.read().now;
+            comes |= due.is_some_and(|due| due <= now);
             let looked = std::mem::replace(&mut waited, now.since(began));
             goes_on = self.linger.goes_on(waited - looked, now);
         }

@@ -20,17 +20,6 @@ use crate::rate::RatedBucket;
 /// Collectors that may stand at once.
 pub(crate) const COLLECTORS: usize = forebay_kernel::COLLECTORS as usize;
 
-/// Names one source of one worker while it is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(pub(crate) u32);
-
-impl Slot {
-    #[inline]
-    pub(super) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
 /// Whose packets a source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feed {

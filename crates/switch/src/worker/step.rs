@@ -9,7 +9,8 @@ impl Worker {
     /// packets that was.
     pub(crate) fn step(&mut self, moment: Moment) -> usize {
         self.obey(moment);
-        let handed = self.deliver_handed();
+        self.call_those_due(moment.now);
+        let handed = self.deliver_handed(moment.now);
         self.observe_poll(self.run_list.is_empty(), moment.now);
         let served = self.run_list.pop().map_or(0, |slot| self.run_once(Slot(slot), moment));
         self.tend();

@@ -1,6 +1,7 @@
 //! Fourth verb: send each packet to where it was decided to go, many a system call.
 
 use forebay_control::{DropReason, PortId};
+use forebay_policy::Nanos;
 use forebay_pool::{Arena, Burst, PacketSegments};
 use forebay_wire::net_header::NetHeader;
 use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
@@ -9,6 +10,7 @@ use super::classify::Headers;
 use super::exchange::Exchange;
 use super::finish::finish;
 use super::join::{self, JointRun};
+use super::moderation::Moderation;
 use super::outlet::Outlet;
 use super::parcel::{Leaving, Pieces, Undeliverable};
 use super::record::Record;
@@ -20,7 +22,7 @@ use crate::topology::{PortEntry, Topology};
 
 impl Worker {
     /// Sends the burst. A flooded packet is one frame, however many ports it goes to.
-    pub(super) fn transmit(&mut self, arena: &Arena, topology: &Topology) {
+    pub(super) fn transmit(&mut self, arena: &Arena, topology: &Topology, now: Nanos) {
         self.join(arena, topology);
         let with_joints = !self.runs.is_empty() || self.has_undone;
         let mut out = Out {
@@ -28,6 +30,8 @@ impl Worker {
             exchange: self.exchange.as_mut(),
             outlets: &mut self.outlets,
             owing: &mut self.owing,
+            moderation: &mut self.moderation,
+            now,
             arena,
             topology,
             worker: self.index,
@@ -74,7 +78,7 @@ impl Worker {
 
     /// Queues what other workers handed over for outputs that this worker owns, at most a turn of it. Says how many packets
     /// that was.
-    pub(super) fn deliver_handed(&mut self) -> usize {
+    pub(super) fn deliver_handed(&mut self, now: Nanos) -> usize {
         let Some(exchange) = &mut self.exchange else { return 0 };
         exchange.hear();
         let topology = self.topology.load();
@@ -101,16 +105,20 @@ impl Worker {
                 count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, packets.into());
             }
         }
-        show_owed(&mut self.outlets, &mut self.owing);
+        show_owed(&mut self.outlets, &mut self.owing, (&mut self.moderation, now));
         passed
     }
 }
 
 /// Shows receivers what was queued for them.
-fn show_owed(outlets: &mut [Option<Box<Outlet>>], owing: &mut Vec<PortId>) {
+fn show_owed(
+    outlets: &mut [Option<Box<Outlet>>],
+    owing: &mut Vec<PortId>,
+    (moderation, now): (&mut Moderation, Nanos),
+) {
     for port in owing.drain(..) {
         if let Some(outlet) = &mut outlets[usize::from(port.0)] {
-            outlet.show();
+            outlet.show(moderation, now);
         }
     }
 }
@@ -128,6 +136,8 @@ struct Out<'a> {
     exchange: Option<&'a mut Exchange>,
     outlets: &'a mut [Option<Box<Outlet>>],
     owing: &'a mut Vec<PortId>,
+    moderation: &'a mut Moderation,
+    now: Nanos,
     arena: &'a Arena,
     topology: &'a Topology,
     worker: usize,
@@ -333,7 +343,7 @@ impl<'a> Out<'a> {
 
     fn flush(&mut self) {
         self.flush_batch();
-        show_owed(self.outlets, self.owing);
+        show_owed(self.outlets, self.owing, (self.moderation, self.now));
         if let Some(exchange) = &mut self.exchange {
             exchange.ring_bells();
         }

@@ -244,6 +244,21 @@ impl FrontEnd {
         }
     }
 
+    /// Number of calls since it was asked last.
+    pub fn take_calls(&self) -> u64 {
+        let mut count = [0; 8];
+        // Without a call there is nothing to read.
+        match rustix::io::read(self.call(), &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
+
+    /// Asks the device for a call with the next packet, or for none. Whether a packet has come meanwhile.
+    pub fn want_calls(&mut self, wanted: bool) -> bool {
+        self.queues[RECEIVE].driver.want_calls(wanted)
+    }
+
     /// Number of packets that were sent and that the device has not taken.
     pub fn transmit_backlog(&mut self) -> usize {
         while self.queues[TRANSMIT].driver.used().is_some() {}

@@ -1,0 +1,163 @@
+//! Moderation of guests' calls as it is asked for, by requests and by guests, and handed to whoever moderates.
+
+use std::sync::Arc;
+
+use forebay_control::coalesce::{
+    CoalesceDirection, CoalescePlace, CoalescePolicy, CoalescePort, CoalesceSet, CoalesceSetting,
+    CoalesceShow,
+};
+use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_policy::moderation::Limits;
+use forebay_vhost::{Coalescing, Virtqueue};
+
+use super::port::Port;
+use super::port_calls::{self, QueueCalls, place_of};
+use super::{Change, Control};
+use crate::guests::GuestKey;
+use crate::worker::{Called, Choice, Command};
+
+impl Change<'_> {
+    /// Changes how calls of a port's queues are moderated. Returns all of the port's queues as they are then.
+    pub(crate) fn coalesce_set(
+        &mut self,
+        name: &str,
+        change: &CoalesceSet,
+    ) -> Result<CoalescePort, ApiError> {
+        let id = self.moderated(name)?;
+        let changed = changed(&self.ports[&id], change)?;
+        for (index, setting) in changed {
+            let guest = self.port_mut(id).guest.as_mut().expect("it is moderated");
+            guest.calls[index].setting = setting;
+            self.moderate_queue(id, index);
+        }
+        Ok(port_show(&self.ports[&id]))
+    }
+
+    /// The guest asks for limits of a queue, or for none any more.
+    pub(crate) fn guest_asks_for_limits(&mut self, key: GuestKey, queue: u16, limits: Option<Coalescing>) {
+        let Some(guest) = self.guest_mut(key) else { return };
+        let Some(calls) = guest.calls.get(usize::from(queue)) else { return };
+        let asked = limits.map(|asked| Limits { usecs: asked.max_usecs, packets: asked.max_packets });
+        let (is_to_be_told, number) = (calls.cells.ask(asked), calls.number);
+        if let (true, Some(number)) = (is_to_be_told, number) {
+            let worker = self.ports[&key.id].worker;
+            self.workers[worker].send(Command::ModerateAgain(number));
+        }
+    }
+}
+
+impl Control {
+    /// How calls of guests' queues are moderated: of one port, or of all.
+    pub(crate) fn coalesce_show(&self, name: Option<&str>) -> Result<CoalesceShow, ApiError> {
+        let only = name.map(|name| self.moderated(name)).transpose()?;
+        let is_meant = |port: &&Port| only.map_or(port.guest.is_some(), |id| port.id == id);
+        Ok(CoalesceShow { ports: self.ports.values().filter(is_meant).map(port_show).collect() })
+    }
+
+    fn moderated(&self, name: &str) -> Result<PortId, ApiError> {
+        let id = self.id_of(name)?;
+        if self.ports[&id].guest.is_some() {
+            return Ok(id);
+        }
+        let message = format!("`{name}` is no virtual machine's port, so it has no calls to moderate");
+        let error = ApiError::new(ErrorCode::NotSupported, message).with_field("port").with_value(name);
+        Err(error.with_remedy("ports of virtual machines are listed by: forebay coalesce show"))
+    }
+
+    /// A queue starts: it gets a number, and its policy begins.
+    pub(super) fn moderated_queue(&mut self, key: GuestKey, queue: Virtqueue) -> Option<Called> {
+        let (index, entries) = (queue.index(), queue.size());
+        self.guest_mut(key)?.calls.get_mut(index)?.entries = entries;
+        let number = self.call_number(key, index)?;
+        self.moderate_queue(key.id, index);
+        let cells = Arc::clone(&self.guest_mut(key)?.calls[index].cells);
+        Some(Called::new(queue, number, cells))
+    }
+
+    /// What its worker calls a queue.
+    pub(super) fn call_number(&mut self, key: GuestKey, index: usize) -> Option<usize> {
+        let known = self.guest_mut(key)?.calls.get(index)?.number;
+        let worker = self.ports[&key.id].worker;
+        let number = known.unwrap_or_else(|| self.workers[worker].call_number());
+        self.guest_mut(key)?.calls[index].number = Some(number);
+        Some(number)
+    }
+
+    /// Tells the worker, or the moderator, how a queue's limits are chosen from now on.
+    fn moderate_queue(&mut self, id: PortId, index: usize) {
+        let port = &self.ports[&id];
+        let Some(guest) = &port.guest else { return };
+        let calls = &guest.calls[index];
+        let Some(number) = calls.number else { return };
+        let (policy, guest) = (calls.policy(index), calls.setting.guest);
+        calls.cells.set_looks(calls.setting.policy == CoalescePolicy::Adaptive);
+        let name = (port.worker, number);
+        let policy = match calls.setting.place {
+            CoalescePlace::Offload => {
+                self.moderator.leave(name);
+                Some(policy)
+            }
+            CoalescePlace::Onload => {
+                // The worker is about to look anyway.
+                let _ = calls.cells.want(policy.settings());
+                self.moderator.moderate(name, Arc::clone(&calls.cells), policy);
+                None
+            }
+        };
+        self.workers[port.worker].send(Command::Moderate(number, Box::new(Choice { policy, guest })));
+    }
+
+    /// The port's queues come no more.
+    pub(super) fn forget_calls(&mut self, worker: usize, calls: Vec<QueueCalls>) {
+        for number in calls.into_iter().filter_map(|calls| calls.number) {
+            self.moderator.leave((worker, number));
+            self.workers[worker].free_call_number(number);
+        }
+    }
+
+    /// What makes a new port's queues obey the same.
+    pub(super) fn coalesce_asked(port: &Port) -> Vec<CoalesceSet> {
+        let calls = port.guest.iter().flat_map(|guest| guest.calls.iter().enumerate());
+        let changed = calls.filter(|(_, calls)| calls.setting != CoalesceSetting::default());
+        changed
+            .map(|(index, calls)| {
+                let (queue, direction) = place_of(index);
+                CoalesceSet::of(queue, direction, &calls.setting)
+            })
+            .collect()
+    }
+}
+
+/// The settings that a change makes, by the queues' indexes.
+fn changed(port: &Port, change: &CoalesceSet) -> Result<Vec<(usize, CoalesceSetting)>, ApiError> {
+    let Some(guest) = &port.guest else { return Ok(Vec::new()) };
+    let pairs = (guest.calls.len() / 2) as u16;
+    if let Some(queue) = change.queue.filter(|queue| *queue >= pairs) {
+        let message = format!("`{}` has no pair of queues with this number", port.spec.port_name());
+        let error = ApiError::new(ErrorCode::InvalidValue, message).with_field("queue").with_value(queue);
+        return Err(error
+            .with_limit(format!("0 to {}", pairs - 1))
+            .with_remedy("leave it out for all pairs"));
+    }
+    let is_meant = |(queue, direction): (u16, CoalesceDirection)| {
+        change.queue.is_none_or(|only| only == queue) && change.direction.is_none_or(|only| only == direction)
+    };
+    let meant = guest.calls.iter().enumerate().filter(|(index, _)| is_meant(place_of(*index)));
+    let changed = meant.map(|(index, calls)| {
+        let setting = calls.setting.changed(change)?;
+        port_calls::profile(&setting.profile, index).map_err(|error| {
+            let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("profile");
+            error.with_value(&setting.profile)
+        })?;
+        Ok((index, setting))
+    });
+    changed.collect()
+}
+
+fn port_show(port: &Port) -> CoalescePort {
+    let calls = port.guest.iter().flat_map(|guest| guest.calls.iter().enumerate());
+    CoalescePort {
+        name: port.spec.port_name().to_owned(),
+        queues: calls.map(|(index, calls)| calls.show(index)).collect(),
+    }
+}

@@ -1,0 +1,236 @@
+//! When guests are called: one moderation for all queues of guests that a worker serves.
+//!
+//! At the end of a turn a guest is shown its packets; [`Moderators`] says whether it is called for them now or by the
+//! worker's timer. After each turn the queue's policy looks at its counts, unless the control side does that.
+//!
+//! The rule it keeps: whoever takes a queue away calls for what waits in it first.
+
+use std::sync::Arc;
+
+use forebay_control::PortId;
+use forebay_control::coalesce::CoalesceGuest;
+use forebay_policy::Nanos;
+use forebay_policy::moderation::{Moderators, Policy, Settings, Shown};
+use forebay_vhost::Virtqueue;
+use forebay_wire::ack::is_pure_ack;
+
+use super::slot::Slot;
+use crate::calls::CallCells;
+
+/// A guest's queue whose calls are moderated.
+pub(crate) struct Called {
+    pub(super) queue: Virtqueue,
+    /// What the worker calls the queue.
+    number: usize,
+    cells: Arc<CallCells>,
+    /// What was done in this turn.
+    shown: Shown,
+    /// The guest has no more buffers.
+    is_full: bool,
+}
+
+impl Called {
+    /// A queue with this number in its worker's moderation.
+    pub(crate) fn new(queue: Virtqueue, number: usize, cells: Arc<CallCells>) -> Self {
+        Self { queue, number, cells, shown: Shown::default(), is_full: false }
+    }
+
+    /// The queue's index in its device.
+    pub(crate) fn index(&self) -> usize {
+        self.queue.index()
+    }
+
+    pub(crate) fn into_queue(self) -> Virtqueue {
+        self.queue
+    }
+
+    /// A packet of `len` bytes was written, or taken, or thrown away. Packet path.
+    #[inline]
+    pub(super) fn count<'p>(&mut self, len: u32, first: impl FnOnce() -> Option<&'p [u8]>) {
+        let is_ack = self.cells.looks()
+            && first().is_some_and(|first| first.len() as u32 == len && is_pure_ack(first));
+        self.shown.add(len, 0, is_ack);
+    }
+
+    /// Packets of this turn with data.
+    pub(super) fn with_data(&self) -> u32 {
+        self.shown.packets - self.shown.acks
+    }
+
+    /// There was no buffer for a packet: a guest that sleeps gives none.
+    #[cold]
+    pub(super) fn is_full(&mut self) {
+        self.is_full = true;
+    }
+
+    /// Shows the guest what was done in this turn, and calls it if that is due. Packet path, once a turn.
+    #[inline]
+    pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
+        let Self { queue, number, cells, shown, is_full } = self;
+        let Moderation { moderators, lines } = moderation;
+        let has_shown = queue.show();
+        if !has_shown && !*is_full {
+            return;
+        }
+        let shown = Shown { places: queue.take_places(), ..std::mem::take(shown) };
+        if has_shown {
+            moderators.show(*number, &shown, now, || call(queue));
+        }
+        if std::mem::take(is_full) {
+            moderators.flush(*number, || call(queue));
+        }
+        let line = &mut lines[*number];
+        if has_shown && let Some(policy @ (Policy::Dim(_) | Policy::Adaptive(_))) = &mut line.policy {
+            let chosen = policy.observe(moderators.counts(*number), now);
+            let settings = line.keep_to(chosen, cells);
+            if settings != moderators.settings(*number) {
+                moderators.set(*number, settings, now, || call(queue));
+                cells.moved(settings);
+            }
+        }
+        cells.publish(moderators.counts(*number));
+    }
+
+    /// Obeys what is chosen now. What waits is looked at again.
+    pub(super) fn obey(&mut self, moderation: &mut Moderation, now: Nanos) {
+        let Moderation { moderators, lines } = moderation;
+        self.cells.hear();
+        let settings = lines[self.number].settings(&self.cells);
+        if settings != moderators.settings(self.number) {
+            moderators.set(self.number, settings, now, || call(&mut self.queue));
+            self.cells.moved(settings);
+            self.cells.publish(moderators.counts(self.number));
+        }
+    }
+
+    pub(super) fn start(&mut self, moderation: &mut Moderation, place: Place, now: Nanos) {
+        moderation.moderators.start(self.number, self.queue.size());
+        moderation.lines[self.number].place = Some(place);
+        self.obey(moderation, now);
+    }
+
+    /// The first packet that waits has done so for long enough.
+    pub(super) fn expire(&mut self, moderation: &mut Moderation) {
+        moderation.moderators.expire(self.number, || call(&mut self.queue));
+        self.cells.publish(moderation.moderators.counts(self.number));
+    }
+
+    /// The queue is to be taken away.
+    pub(super) fn stop(&mut self, moderation: &mut Moderation) {
+        moderation.moderators.flush(self.number, || call(&mut self.queue));
+        moderation.lines[self.number].place = None;
+        self.cells.publish(moderation.moderators.counts(self.number));
+    }
+}
+
+/// Calls the guest if it wants that. Says whether it did.
+fn call(queue: &mut Virtqueue) -> bool {
+    let wants = queue.wants_call();
+    if wants {
+        // Fails only when the guest has closed it, which its socket tells too.
+        let _ = queue.call();
+    }
+    wants
+}
+
+/// Where a queue is while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Source(Slot),
+    /// Of this port, the queue with this index.
+    Output(PortId, usize),
+}
+
+/// How a queue's limits are chosen.
+pub(crate) struct Choice {
+    /// `None`: the control side chooses ([`CallCells::wanted`]).
+    pub(crate) policy: Option<Policy>,
+    pub(crate) guest: CoalesceGuest,
+}
+
+#[derive(Default)]
+struct Line {
+    place: Option<Place>,
+    policy: Option<Policy>,
+    guest: CoalesceGuest,
+}
+
+impl Line {
+    fn settings(&self, cells: &CallCells) -> Settings {
+        let chosen = self.policy.as_ref().map_or_else(|| cells.wanted(), Policy::settings);
+        self.keep_to(chosen, cells)
+    }
+
+    /// What is in force if the policy chooses this.
+    #[inline]
+    fn keep_to(&self, chosen: Settings, cells: &CallCells) -> Settings {
+        match (self.guest, cells.asked()) {
+            (CoalesceGuest::Limits, Some(asked)) => {
+                Settings { limits: chosen.limits.within(asked), ..chosen }
+            }
+            (CoalesceGuest::Decides, Some(asked)) => Settings::of(asked),
+            (_, None) | (CoalesceGuest::Ignored, _) => chosen,
+        }
+    }
+}
+
+/// All moderated queues of one worker, by their numbers.
+pub(crate) struct Moderation {
+    moderators: Moderators,
+    lines: Box<[Line]>,
+}
+
+impl Moderation {
+    /// Room for queues with the numbers below `queues`.
+    pub(crate) fn new(queues: usize) -> Self {
+        Self { moderators: Moderators::new(queues), lines: (0..queues).map(|_| Line::default()).collect() }
+    }
+
+    /// When the first call is due that waits.
+    #[inline]
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.moderators.next()
+    }
+
+    /// Takes a queue whose packets have waited for long enough.
+    #[inline]
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<usize> {
+        self.moderators.take_due(now)
+    }
+
+    /// Nothing is owed to a queue that does not run.
+    pub(super) fn forgive(&mut self, number: usize) {
+        self.moderators.expire(number, || false);
+    }
+
+    /// Where the queue with this number is, if it runs.
+    pub(super) fn place(&self, number: usize) -> Option<Place> {
+        self.lines[number].place
+    }
+
+    /// Goes on with all queues of `before`, which are not more than these.
+    pub(super) fn adopt(&mut self, before: Self) {
+        self.moderators.adopt(before.moderators);
+        for (line, before) in self.lines.iter_mut().zip(before.lines) {
+            *line = before;
+        }
+    }
+
+    /// Chooses a queue's limits in another way from now on; [`Called::obey`] is to follow.
+    pub(super) fn choose(&mut self, number: usize, choice: Choice) {
+        let line = &mut self.lines[number];
+        (line.policy, line.guest) = (choice.policy, choice.guest);
+    }
+
+    /// The queue with this number comes no more.
+    pub(super) fn forget(&mut self, number: usize) {
+        self.moderators.stop(number, || false);
+        self.lines[number] = Line::default();
+    }
+
+    /// The guest of the queue with this number has sent packets with data.
+    #[inline]
+    pub(super) fn answered(&mut self, number: usize, packets: u32) {
+        self.moderators.answered(number, packets);
+    }
+}
