@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, guests, hints, memory, misdelivery, restart, starvation, steering, takeover,
-    thousand, threshold, waits,
+    adjustable, changes, flows, guests, hints, memory, misdelivery, moderation, restart, starvation,
+    steering, takeover, thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -55,6 +55,8 @@ enum Command {
     Flows(flows::Options),
     /// Measure what it is worth that an uplink's packets go to the worker that serves the port where they leave
     Steering(steering::Options),
+    /// Interrupt moderation of a virtual machine: throughput, interrupts, processors and latency by policy
+    Moderation(moderation::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),
     /// Connect a hundred and a thousand virtual machines: time, idle CPU, memory a port, and whether each is served
@@ -86,6 +88,7 @@ impl Cli {
             Command::Changes(options) => experiment(|| changes::run(&options)),
             Command::Flows(options) => experiment(|| flows::run(&options)),
             Command::Steering(options) => experiment(|| steering::run(&options)),
+            Command::Moderation(options) => experiment(|| moderation::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Guests(options) => experiment(|| guests::run(&options)),
             Command::Clean => clean_up(),

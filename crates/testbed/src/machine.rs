@@ -98,6 +98,20 @@ impl Machine {
         self.program.output()
     }
 
+    /// Its processes: it is the first of a group of its own.
+    pub fn pids(&self) -> Vec<u32> {
+        let group = self.program.pid();
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // Behind the name, which may contain anything: state, parent, group (proc_pid_stat(5)).
+            let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+            behind.split_whitespace().nth(2).and_then(|word| word.parse().ok()) == Some(group)
+        })
+        .collect()
+    }
+
     /// Waits until it has written this.
     ///
     /// # Errors

@@ -6,7 +6,8 @@
 //! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
 //! `flows`; of several workers, what it is worth that packets go to the one where they leave (`steering`);
 //! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`); of virtual
-//! machines, what many of them cost while they are idle (`guests`).
+//! machines, what many of them cost while they are idle (`guests`), and what it is worth that their interrupts are
+//! moderated (`moderation`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -19,6 +20,7 @@ pub mod hints;
 mod listen;
 pub mod memory;
 pub mod misdelivery;
+pub mod moderation;
 mod numbered;
 mod published;
 mod report;

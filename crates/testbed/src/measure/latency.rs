@@ -26,6 +26,8 @@ pub struct Latency {
     pub p50: Duration,
     /// Ninety-nine of a hundred took no longer.
     pub p99: Duration,
+    /// Nine hundred and ninety-nine of a thousand took no longer.
+    pub p999: Duration,
     /// The longest.
     pub max: Duration,
 }
@@ -125,7 +127,13 @@ fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -
         times.saturating_record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     let quantile = |q| Duration::from_nanos(times.value_at_quantile(q));
-    Ok(Latency { count: times.len(), p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) })
+    Ok(Latency {
+        count: times.len(),
+        p50: quantile(0.5),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        max: quantile(1.0),
+    })
 }
 
 #[cfg(test)]
