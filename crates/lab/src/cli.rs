@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, guests, hints, memory, misdelivery, moderation, restart, starvation,
-    steering, takeover, thousand, threshold, waits,
+    adjustable, changes, flows, guests, hints, memory, misdelivery, moderation, moderation_scale, restart,
+    starvation, steering, takeover, thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -57,6 +57,8 @@ enum Command {
     Steering(steering::Options),
     /// Interrupt moderation of a virtual machine: throughput, interrupts, processors and latency by policy
     Moderation(moderation::Options),
+    /// What moderation of many idle virtual machines costs, in workers and in one thread for all
+    ModerationScale(moderation_scale::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),
     /// Connect a hundred and a thousand virtual machines: time, idle CPU, memory a port, and whether each is served
@@ -89,6 +91,7 @@ impl Cli {
             Command::Flows(options) => experiment(|| flows::run(&options)),
             Command::Steering(options) => experiment(|| steering::run(&options)),
             Command::Moderation(options) => experiment(|| moderation::run(&options)),
+            Command::ModerationScale(options) => experiment(|| moderation_scale::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Guests(options) => experiment(|| guests::run(&options)),
             Command::Clean => clean_up(),

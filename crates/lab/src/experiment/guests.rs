@@ -27,10 +27,10 @@ use super::{Cell, OutputOptions, Report, Table};
 /// Entries of a ring, and bytes of a buffer.
 const RING: FrontEndOptions =
     FrontEndOptions { features: Features::MRG_RXBUF, size: 64, buffer_bytes: 2048, keeps_notes: false };
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// Descriptors that a machine takes here and in the daemon, and some for all.
-const FILES: u64 = 12;
-const MORE_FILES: u64 = 1024;
+pub(super) const FILES: u64 = 12;
+pub(super) const MORE_FILES: u64 = 1024;
 /// Promises: a hundred idle machines cost less than a hundredth of a processor, each at most 64 KB.
 const PROMISED: (u32, f64, f64) = (100, 0.01, 65_536.0);
 
@@ -146,7 +146,7 @@ impl Found {
 }
 
 /// Daemon and machines have a descriptor for each eventfd, file and connection.
-fn raise_file_limit(needed: u64) -> Result<()> {
+pub(super) fn raise_file_limit(needed: u64) -> Result<()> {
     let failed =
         |error: nix::Error| LabError::system("raising the limit of open files", std::io::Error::from(error));
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
@@ -156,11 +156,11 @@ fn raise_file_limit(needed: u64) -> Result<()> {
     }
 }
 
-fn guest() -> Result<FrontEnd> {
+pub(super) fn guest() -> Result<FrontEnd> {
     FrontEnd::new(RING).map_err(|error| LabError::system("making a machine", std::io::Error::other(error)))
 }
 
-fn add(client: &Client, guests: u32, socket: impl Fn(u32) -> PathBuf) -> Result<()> {
+pub(super) fn add(client: &Client, guests: u32, socket: impl Fn(u32) -> PathBuf) -> Result<()> {
     let spec = |number: u32| {
         let vhost_user = Some(VhostUser::new(socket(number).display().to_string()));
         PortSpec { name: Some(format!("vm{number}")), vhost_user, ..PortSpec::new("") }
@@ -173,14 +173,14 @@ fn add(client: &Client, guests: u32, socket: impl Fn(u32) -> PathBuf) -> Result<
     }
 }
 
-fn connect(guest: &mut FrontEnd, socket: &PathBuf) -> Result<()> {
+pub(super) fn connect(guest: &mut FrontEnd, socket: &PathBuf) -> Result<()> {
     let failed = |error| LabError::system("connecting a machine", std::io::Error::other(error));
     let stream = UnixStream::connect(socket).map_err(|error| LabError::system("connecting", error))?;
     guest.connect(stream).map_err(failed)
 }
 
 /// Number of machines' ports that are up.
-fn up(client: &Client) -> usize {
+pub(super) fn up(client: &Client) -> usize {
     let is_up =
         |port: &forebay_control::port::PortShow| port.state == PortState::Up && port.vhost_user.is_some();
     client.ports().map_or(0, |ports| ports.into_iter().filter(is_up).count())

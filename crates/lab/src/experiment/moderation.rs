@@ -124,7 +124,7 @@ fn figures(mask: &str, rounds: &[Round]) -> Table {
         "p99",
         "p99.9",
     ];
-    let mut table = Table::new(&format!("A virtual machine {mask}: median (least–most)"), columns);
+    let mut table = Table::new(format!("A virtual machine {mask}: median (least–most)"), columns);
     for (way, (name, _)) in WAYS.iter().enumerate() {
         let cell = |figure: fn(&Figures) -> f64| text(rounds.iter().map(|round| figure(&round[way])));
         table.row([
@@ -156,7 +156,7 @@ fn ratios(mask: &str, rounds: &[Round]) -> Table {
         "beside: p50",
         "p99",
     ];
-    let mut table = Table::new(&format!("The same beside `off`, {mask}"), columns);
+    let mut table = Table::new(format!("The same beside `off`, {mask}"), columns);
     for (way, (name, _)) in WAYS.iter().enumerate().skip(1) {
         let cell = |figure: fn(&Figures) -> f64| {
             text(rounds.iter().map(|round| figure(&round[way]) / figure(&round[0]).max(f64::MIN_POSITIVE)))

@@ -240,7 +240,13 @@ mod tests {
     fn seen(flooded: Result<Latency>) -> Seen {
         let micros = Duration::from_micros;
         Seen {
-            quiet: Latency { count: 10, p50: micros(80), p99: micros(100), max: micros(200) },
+            quiet: Latency {
+                count: 10,
+                p50: micros(80),
+                p99: micros(100),
+                p999: micros(150),
+                max: micros(200),
+            },
             flooded,
             pings: PingReport { sent: 10_000, received: 9_000, duplicates: 0 },
             flood: Flooded { sent: 4_000_000, arrived: 1_000_000, duration: Duration::from_secs(2) },
@@ -253,7 +259,13 @@ mod tests {
         let micros = Duration::from_micros;
         let row = (
             "spp".to_owned(),
-            seen(Ok(Latency { count: 10, p50: micros(90), p99: micros(250), max: micros(300) })),
+            seen(Ok(Latency {
+                count: 10,
+                p50: micros(90),
+                p99: micros(250),
+                p999: micros(270),
+                max: micros(300),
+            })),
         );
         let texts = victim_cells(&row).map(|cell| cell.text());
         assert_eq!(texts[1..3], ["1000", "10000"]);
