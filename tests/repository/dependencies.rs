@@ -42,6 +42,9 @@ const LAYERS: [(&str, Layer); 15] = [
 /// The one pair of neighbours: a descriptor that crosses to the kernel is a frame of the pool.
 const NEIGHBOURS: (&str, &str) = ("forebay-xsk", "forebay-pool");
 
+/// The other end of a vhost-user socket, which a test bed has for its guests: a driver, and nothing of the switch.
+const FRONT_END: (&str, &str) = ("forebay-testbed", "forebay-vhost");
+
 /// What a pure crate may not use, directly: clocks are in `std` and reviewed, these bring system calls or threads.
 const IMPURE: [&str; 7] = ["libc", "libbpf-rs", "libbpf-sys", "nix", "rustix", "tokio", "tracing"];
 
@@ -69,6 +72,7 @@ fn is_allowed(from: &str, to: &str, purpose: Purpose) -> bool {
     match to_layer {
         Layer::Tool => false,
         Layer::Program | Layer::Testbed => from_layer == Layer::Tool,
+        _ if (from, to) == FRONT_END => true,
         _ if from_layer == Layer::Testbed => to_layer == Layer::Pure,
         _ if (from, to) == NEIGHBOURS => true,
         _ if purpose == Tests => to_layer <= from_layer,

@@ -172,8 +172,10 @@ impl Bed {
             Switch::Bridge(_) => return Ok((traffic(&self.lab)?, Oracle(None))),
             Switch::Forebay(forebay) => forebay.client().clone(),
         };
+        self.lab.settle();
         let before = Reading::settled(&client)?;
         let result = traffic(&self.lab)?;
+        self.lab.settle();
         let after = Reading::settled(&client)?;
         Ok((result, Oracle(Some(after.since(&before)))))
     }

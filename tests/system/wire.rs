@@ -76,6 +76,7 @@ impl Wire {
         let mark = self.mark();
         self.sockets[from].send(&shape(mark).build())?;
         let arrived = to.iter().map(|host| self.expect_one(*host, mark)).collect::<Result<_>>()?;
+        bed.lab.settle();
         Reading::settled(&bed.client())?;
         self.nobody_else(mark)?;
         Ok(arrived)

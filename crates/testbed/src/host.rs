@@ -1,10 +1,13 @@
 //! A host: a namespace with one netdev `eth0`, whose other end is a port netdev of the switch.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::command;
+use crate::guest_pump::{GuestPump, GuestPumps};
 use crate::netns::Netns;
 use crate::pump::TapPump;
 
@@ -17,12 +20,14 @@ pub enum PortKind {
     VethXdp,
     /// A tap, as a virtual machine has one; a pump plays the virtual machine monitor.
     Tap,
+    /// A vhost-user socket, as a virtual machine has one; a pump plays the guest's kernel.
+    Guest,
     /// A NIC with a cable to another NIC, which the host has.
     Nic,
 }
 
 impl PortKind {
-    /// Every kind that this machine can make.
+    /// Every kind on a netdev that this machine can make.
     pub const ALL: [PortKind; 3] = [PortKind::VethTcx, PortKind::VethXdp, PortKind::Tap];
 
     /// The kind's name in tests and tables.
@@ -31,8 +36,15 @@ impl PortKind {
             PortKind::VethTcx => "veth-tcx",
             PortKind::VethXdp => "veth-xdp",
             PortKind::Tap => "tap",
+            PortKind::Guest => "vhost-user",
             PortKind::Nic => "nic",
         }
+    }
+
+    /// Whether a port of this kind is on a netdev in the switch's namespace. What belongs to a netdev others do not have:
+    /// an index, a name that changes, a qdisc, a kernel program with its flows and hints, a ring of the switch's.
+    pub const fn has_netdev(self) -> bool {
+        !matches!(self, PortKind::Guest)
     }
 }
 
@@ -43,20 +55,39 @@ pub struct Host {
     name: String,
     kind: PortKind,
     number: u16,
-    // A tap's other half; both taps vanish with it.
-    pump: Option<TapPump>,
+    // What stands between the host's tap and its port; the tap vanishes with it.
+    pump: Option<Pump>,
+    /// Where a guest meets the switch.
+    socket: PathBuf,
+    pumps: Arc<GuestPumps>,
+}
+
+/// What a lab has for its hosts.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) switch: &'a Netns,
+    /// Where sockets are.
+    pub(crate) directory: &'a Path,
+    pub(crate) pumps: &'a Arc<GuestPumps>,
+}
+
+#[derive(Debug)]
+enum Pump {
+    Tap(#[expect(dead_code, reason = "held for its drop")] TapPump),
+    Guest(GuestPump),
 }
 
 impl Host {
     pub(crate) fn create(
-        switch: &Netns,
+        Surroundings { switch, directory, pumps }: Surroundings<'_>,
         netns: Netns,
         name: &str,
         kind: PortKind,
         number: u16,
     ) -> Result<Host> {
         quiet(&netns)?;
-        let mut host = Host { netns, name: name.to_owned(), kind, number, pump: None };
+        let socket = directory.join(format!("{name}.sock"));
+        let (name, pumps) = (name.to_owned(), Arc::clone(pumps));
+        let mut host = Host { netns, name, kind, number, pump: None, socket, pumps };
         host.plug_in(switch)?;
         Ok(host)
     }
@@ -72,7 +103,8 @@ impl Host {
         quiet(&netns)?;
         command::run_ok(ip(&["link", "set", ends[0], "netns", switch.name(), "name", name]))?;
         command::run_ok(ip(&["link", "set", ends[1], "netns", netns.name(), "name", "eth0"]))?;
-        let mut host = Host { netns, name: name.to_owned(), kind: PortKind::Nic, number, pump: None };
+        let (name, kind, socket) = (name.to_owned(), PortKind::Nic, PathBuf::new());
+        let mut host = Host { netns, name, kind, number, pump: None, socket, pumps: Arc::default() };
         host.plug_in(switch)?;
         Ok(host)
     }
@@ -83,7 +115,16 @@ impl Host {
     /// When they are there already.
     pub fn plug_in(&mut self, switch: &Netns) -> Result<()> {
         match self.kind {
-            PortKind::Tap => self.pump = Some(TapPump::start(switch, &self.name, &self.netns, "eth0")?),
+            PortKind::Tap => {
+                self.pump = Some(Pump::Tap(TapPump::start(switch, &self.name, &self.netns, "eth0")?));
+            }
+            // Rings of both forms, in turns.
+            PortKind::Guest => {
+                let is_packed = self.number.is_multiple_of(2);
+                let pump = GuestPump::start(&self.netns, &self.socket, is_packed)?;
+                self.pumps.add(&pump);
+                self.pump = Some(Pump::Guest(pump));
+            }
             PortKind::VethTcx | PortKind::VethXdp => self.make_veth(switch)?,
             PortKind::Nic => {}
         }
@@ -92,7 +133,9 @@ impl Host {
             format!("addr add {}/16 dev eth0", self.v4()),
             format!("addr add {}/64 dev eth0 nodad", self.v6()),
         ])?;
-        switch.ip(&["link", "set", &self.name, "up"])?;
+        if self.kind.has_netdev() {
+            switch.ip(&["link", "set", &self.name, "up"])?;
+        }
         self.netns.ip(&["link", "set", "eth0", "up"])?;
         Ok(())
     }
@@ -123,6 +166,11 @@ impl Host {
     /// The name of the host and of its port netdev in the switch's namespace.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where a guest meets the switch; of no meaning for other kinds.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// How it is connected.
@@ -157,12 +205,17 @@ impl Host {
         self.mac().map(|byte| format!("{byte:02x}")).join(":")
     }
 
-    /// Sets the MTU on both ends of the host's link.
+    /// Sets the MTU on both ends of the host's link. A guest's front end tells the switch.
     ///
     /// # Errors
     /// When the netdev refuses.
     pub fn set_mtu(&self, switch: &Netns, mtu: u32) -> Result<()> {
-        switch.ip(&["link", "set", &self.name, "mtu", &mtu.to_string()])?;
+        match &self.pump {
+            Some(Pump::Guest(guest)) => guest.set_mtu(mtu as u16),
+            Some(Pump::Tap(_)) | None => {
+                switch.ip(&["link", "set", &self.name, "mtu", &mtu.to_string()])?;
+            }
+        }
         self.netns.ip(&["link", "set", "eth0", "mtu", &mtu.to_string()])?;
         Ok(())
     }

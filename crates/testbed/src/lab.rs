@@ -1,11 +1,13 @@
 //! The lab: a namespace for the switch, hosts around it, a directory for logs.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-use crate::host::{Host, PortKind};
+use crate::guest_pump::GuestPumps;
+use crate::host::{Host, PortKind, Surroundings};
 use crate::netns::Netns;
 use crate::{LabError, Result, clean};
 
@@ -18,6 +20,7 @@ pub struct Lab {
     prefix: String,
     switch: Netns,
     directory: TempDir,
+    pumps: Arc<GuestPumps>,
     next_host: u16,
 }
 
@@ -36,7 +39,7 @@ impl Lab {
         // The switch's own netdevs must be silent: a router solicitation would count as somebody's traffic.
         switch.set("ipv6/conf/all/disable_ipv6", "1")?;
         switch.set("ipv6/conf/default/disable_ipv6", "1")?;
-        Ok(Lab { prefix, switch, directory, next_host: 0 })
+        Ok(Lab { prefix, switch, directory, pumps: Arc::default(), next_host: 0 })
     }
 
     /// What the names of all it makes begin with.
@@ -66,7 +69,8 @@ impl Lab {
     pub fn host(&mut self, name: &str, kind: PortKind) -> Result<Host> {
         self.next_host += 1;
         let netns = Netns::create(&format!("{}-{name}", self.prefix))?;
-        Host::create(&self.switch, netns, name, kind, self.next_host)
+        let (switch, directory, pumps) = (&self.switch, self.directory.path(), &self.pumps);
+        Host::create(Surroundings { switch, directory, pumps }, netns, name, kind, self.next_host)
     }
 
     /// `count` hosts of this kind, named `h1`, `h2`, ….
@@ -75,6 +79,11 @@ impl Lab {
     /// When a netdev can't be made.
     pub fn hosts(&mut self, count: usize, kind: PortKind) -> Result<Vec<Host>> {
         (1..=count).map(|number| self.host(&format!("h{number}"), kind)).collect()
+    }
+
+    /// Waits until guests have given the switch all packets that their hosts sent, and the switch has taken them.
+    pub fn settle(&self) {
+        self.pumps.settle();
     }
 
     /// A host at the far end of a cable between two NICs: the near one becomes its port's netdev.

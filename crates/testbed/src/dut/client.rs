@@ -99,8 +99,10 @@ impl Client {
         if port.promiscuous != Promiscuity::Auto {
             args.extend(["--promiscuous", port.promiscuous.name()]);
         }
-        if let Some(name) = &port.name {
-            args.extend(["--name", name]);
+        match (&port.vhost_user, &port.name) {
+            (Some(socket), _) => args.extend([port.port_name(), "--vhost-user", &socket.path]),
+            (None, Some(name)) => args.extend(["--name", name]),
+            (None, None) => {}
         }
         self.ok(&args)
     }

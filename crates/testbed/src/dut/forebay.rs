@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use forebay_control::hints::HintsShow;
-use forebay_control::port::PortSpec;
+use forebay_control::port::{PortSpec, PortState};
 use forebay_control::stats::{WorkerStats, WorkersShow};
 use nix::sys::signal::Signal;
 
@@ -195,9 +195,11 @@ impl Dut for Forebay {
     fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()> {
         for alike in group_alike(ports) {
             let netdevs: Vec<&str> = alike.iter().map(|port| port.netdev.as_str()).collect();
-            self.client.add(alike[0], &netdevs)?;
+            let netdevs = if alike[0].is_guest() { &[][..] } else { &netdevs };
+            self.client.add(alike[0], netdevs)?;
         }
-        Ok(())
+        let guests = ports.iter().filter(|port| port.is_guest());
+        guests.map(PortSpec::port_name).try_for_each(|name| self.client.wait_port_state(name, PortState::Up))
     }
 
     fn add_guest(&mut self, name: &str, socket: &Path) -> Result<()> {

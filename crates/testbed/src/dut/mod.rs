@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::port::{Attach, PortSpec};
+use forebay_control::vhost_user::VhostUser;
 
 use crate::host::{Host, PortKind};
 use crate::measure::cpu;
@@ -184,10 +185,14 @@ pub fn wait_until_it_carries(from: &Host, to: &Host) -> Result<()> {
 
 /// The port that this host is connected to, as its kind asks for.
 pub fn port_of(host: &Host) -> PortSpec {
+    if host.kind() == PortKind::Guest {
+        let vhost_user = Some(VhostUser::new(host.socket().display().to_string()));
+        return PortSpec { vhost_user, name: Some(host.name().to_owned()), ..PortSpec::new("") };
+    }
     let attach = match host.kind() {
         PortKind::VethXdp => Attach::Xdp,
         PortKind::VethTcx | PortKind::Tap => Attach::Tcx,
-        PortKind::Nic => Attach::Auto,
+        PortKind::Guest | PortKind::Nic => Attach::Auto,
     };
     PortSpec { attach, ..PortSpec::new(host.name()) }
 }

@@ -270,6 +270,23 @@ impl FrontEnd {
         self.queues[RECEIVE].call.as_fd()
     }
 
+    /// Becomes readable when the device calls for sent packets that it has taken.
+    pub fn transmit_call(&self) -> BorrowedFd<'_> {
+        self.queues[TRANSMIT].call.as_fd()
+    }
+
+    /// Asks for calls of both queues, and forgets those that have come. Returns `true` if there is something to take in any
+    /// case: a received packet, or room where sent packets were.
+    pub fn want_all_calls(&mut self) -> bool {
+        let mut has_used = false;
+        for queue in &mut self.queues {
+            // There was none, or it is heard now.
+            let _ = rustix::io::read(&queue.call, &mut [0; 8]);
+            has_used |= queue.driver.want_calls(true);
+        }
+        has_used
+    }
+
     /// Connection to the back end: readable when that has gone.
     pub fn connection(&self) -> Option<&UnixStream> {
         self.stream.as_ref()
