@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, guests, hints, memory, misdelivery, moderation, moderation_scale, restart,
-    starvation, steering, takeover, thousand, threshold, waits,
+    adjustable, changes, flows, guest_flood, guests, hints, memory, misdelivery, moderation,
+    moderation_scale, restart, starvation, steering, takeover, thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -63,6 +63,8 @@ enum Command {
     Waits(waits::Options),
     /// Connect a hundred and a thousand virtual machines: time, idle CPU, memory a port, and whether each is served
     Guests(guests::Options),
+    /// Let a virtual machine flood, and measure what a container and another machine notice
+    GuestFlood(guest_flood::Options),
     /// Compare how channels cover a machine's processors with the rule that the kernel has for such NICs
     Channels(channels::ChannelsArgs),
     /// Remove what a killed lab left behind
@@ -94,6 +96,7 @@ impl Cli {
             Command::ModerationScale(options) => experiment(|| moderation_scale::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Guests(options) => experiment(|| guests::run(&options)),
+            Command::GuestFlood(options) => experiment(|| guest_flood::run(&options)),
             Command::Clean => clean_up(),
         }
     }

@@ -1,6 +1,7 @@
 //! Real programs, run in hosts. All are bounded in time and count.
 
 pub mod dhcp;
+pub mod guest_flood;
 pub mod hints;
 pub mod iperf;
 pub mod load;
