@@ -1,11 +1,11 @@
 //! System scenarios: the built program between real hosts, every scenario over every port kind.
 //!
-//! A scenario is a function of its subject: Forebay with veth-tcx, veth-xdp or tap ports, or, where only the
-//! traffic's own result counts, the kernel's bridge, which shows that the scenario asks for nothing unusual. The
+//! A scenario is a function of its subject: Forebay with veth-tcx, veth-xdp or tap ports, some with vhost-user ports too
+//! (`harness::WITH_GUESTS`), or, where only the traffic's own result counts, the kernel's bridge, which shows that the scenario asks for nothing unusual. The
 //! oracle is the traffic's own result and *which counters moved and that no other did*.
 //!
 //! Run one with `cargo test -p forebay-tests --test system -- NAME`, one subject with its name (`veth-tcx`,
-//! `veth-xdp`, `tap`, `bridge`). `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
+//! `veth-xdp`, `tap`, `vhost-user`, `bridge`). `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod bed;
