@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use forebay_control::coalesce::{
-    CoalesceDirection, CoalescePlace, CoalescePolicy, CoalescePort, CoalesceSet, CoalesceSetting,
-    CoalesceShow,
+    CoalesceDirection, CoalescePlace, CoalescePort, CoalesceSet, CoalesceSetting, CoalesceShow,
 };
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_policy::moderation::Limits;
@@ -87,10 +86,10 @@ impl Control {
     fn moderate_queue(&mut self, id: PortId, index: usize) {
         let port = &self.ports[&id];
         let Some(guest) = &port.guest else { return };
-        let calls = &guest.calls[index];
+        let (guest_calls, calls) = (&guest.calls, &guest.calls[index]);
         let Some(number) = calls.number else { return };
         let (policy, guest) = (calls.policy(index), calls.setting.guest);
-        calls.cells.set_looks(calls.setting.policy == CoalescePolicy::Adaptive);
+        port_calls::set_looks(guest_calls, index);
         let name = (port.worker, number);
         let policy = match calls.setting.place {
             CoalescePlace::Offload => {

@@ -24,6 +24,14 @@ pub(super) fn place_of(index: usize) -> (u16, CoalesceDirection) {
     ((index / 2) as u16, direction)
 }
 
+/// Has workers tell packets apart in both queues of a pair if the policy of either wants to know: what the guest sends is
+/// what answers the packets to it.
+pub(super) fn set_looks(calls: &[QueueCalls], index: usize) {
+    let pair = &calls[index / 2 * 2..][..2];
+    let looks = pair.iter().any(|calls| calls.setting.policy == CoalescePolicy::Adaptive);
+    pair.iter().for_each(|calls| calls.cells.set_looks(looks));
+}
+
 fn direction_of(index: usize) -> Direction {
     if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit }
 }
@@ -75,5 +83,35 @@ impl QueueCalls {
             suppressed: counts.suppressed,
             saved: counts.saved,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_queues_of_a_pair_are_looked_at_if_either_is_adaptive() {
+        let looks = |adaptive: &[usize]| {
+            let mut calls: Vec<QueueCalls> = (0..4).map(|_| QueueCalls::default()).collect();
+            adaptive.iter().for_each(|index| calls[*index].setting.policy = CoalescePolicy::Adaptive);
+            (0..4).for_each(|index| set_looks(&calls, index));
+            calls.iter().map(|calls| calls.cells.looks()).collect::<Vec<_>>()
+        };
+        assert_eq!(looks(&[]), [false; 4]);
+        assert_eq!(looks(&[2]), [false, false, true, true]);
+        assert_eq!(looks(&[1]), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_table_has_a_name_or_is_written_out() {
+        let read = |text: &str, index| profile(text, index).map(|profile| profile.to_string());
+        assert_eq!(read("", 0), Ok(Profile::RX_EQE.to_string()));
+        assert_eq!(read("eqe", 1), Ok(Profile::TX_EQE.to_string()));
+        assert_eq!(
+            [read("cqe", 0), read("cqe", 1)],
+            [Profile::RX_CQE, Profile::TX_CQE].map(|table| Ok(table.to_string()))
+        );
+        assert!(profile("fast", 0).is_err());
     }
 }
