@@ -80,7 +80,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use guest::{GuestCells, GuestOutput, GuestSource};
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
-pub(crate) use moderation::{Called, Choice, Moderation};
+pub(crate) use moderation::{Choice, ModeratedQueue, Moderation};
 pub(crate) use outlet::Outlet;
 pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use slot::Slot;

@@ -13,7 +13,7 @@ use super::port::Port;
 use super::port_calls::{self, QueueCalls, place_of};
 use super::{Change, Control};
 use crate::guests::GuestKey;
-use crate::worker::{Called, Choice, Command};
+use crate::worker::{Choice, Command, ModeratedQueue};
 
 impl Change<'_> {
     /// Changes how calls of a port's queues are moderated. Returns all of the port's queues as they are then.
@@ -40,7 +40,7 @@ impl Change<'_> {
         let (is_to_be_told, number) = (calls.cells.ask(asked), calls.number);
         if let (true, Some(number)) = (is_to_be_told, number) {
             let worker = self.ports[&key.id].worker;
-            self.workers[worker].send(Command::ModerateAgain(number));
+            self.workers[worker].send(Command::LimitsChanged(number));
         }
     }
 }
@@ -64,13 +64,13 @@ impl Control {
     }
 
     /// A queue starts: it gets a number, and its policy begins.
-    pub(super) fn moderated_queue(&mut self, key: GuestKey, queue: Virtqueue) -> Option<Called> {
+    pub(super) fn moderated_queue(&mut self, key: GuestKey, queue: Virtqueue) -> Option<ModeratedQueue> {
         let (index, entries) = (queue.index(), queue.size());
         self.guest_mut(key)?.calls.get_mut(index)?.entries = entries;
         let number = self.call_number(key, index)?;
         self.moderate_queue(key.id, index);
         let cells = Arc::clone(&self.guest_mut(key)?.calls[index].cells);
-        Some(Called::new(queue, number, cells))
+        Some(ModeratedQueue::new(queue, number, cells))
     }
 
     /// What its worker calls a queue.

@@ -15,7 +15,8 @@ use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, Meeting};
 use crate::worker::{
-    Called, Command, Exchange, Feed, GuestOutput, GuestSource, Outlet, QUANTUM_BYTES, ServedSource, Source,
+    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, QUANTUM_BYTES, ServedSource,
+    Source,
 };
 
 /// What the device cannot do yet: offloads that change while the driver runs.
@@ -132,12 +133,12 @@ impl Change<'_> {
     pub(crate) fn guest_queue_starts(&mut self, key: GuestKey, queue: Virtqueue) {
         let Some(guest) = self.guest_mut(key) else { return };
         let (index, cells, features) = (queue.index(), Arc::clone(&guest.cells), guest.features);
-        let Some(called) = self.moderated_queue(key, queue) else { return };
+        let Some(queue) = self.moderated_queue(key, queue) else { return };
         if index % 2 == 1 {
-            self.serve_guest(key, called, features, cells);
+            self.serve_guest(key, queue, features, cells);
         } else {
             let mut queues = self.take_outputs(key);
-            queues.push(called);
+            queues.push(queue);
             self.fill_guest(key, queues);
         }
         self.judge_guest(key);
@@ -151,8 +152,8 @@ impl Change<'_> {
             self.take_source(key.id, slot)
         } else {
             let mut queues = self.take_outputs(key);
-            let at = queues.iter().position(|called| called.index() == index);
-            let stopped = at.map(|at| queues.remove(at).into_queue());
+            let at = queues.iter().position(|queue| queue.index() == index);
+            let stopped = at.map(|at| queues.remove(at).into_virtqueue());
             self.fill_guest(key, queues);
             stopped
         };
@@ -190,7 +191,7 @@ impl Change<'_> {
     }
 
     /// The receive queues that the worker fills; it fills none afterwards.
-    fn take_outputs(&mut self, key: GuestKey) -> Vec<Called> {
+    fn take_outputs(&mut self, key: GuestKey) -> Vec<ModeratedQueue> {
         let Some(guest) = self.guest_mut(key) else { return Vec::new() };
         if std::mem::take(&mut guest.outputs).is_empty() {
             return Vec::new();
@@ -248,18 +249,18 @@ impl Control {
     fn serve_guest(
         &mut self,
         key: GuestKey,
-        called: Called,
+        queue: ModeratedQueue,
         features: Features,
         cells: Arc<crate::worker::GuestCells>,
     ) {
-        let index = called.index();
+        let index = queue.index();
         let Some(answers) = self.call_number(key, index - 1) else { return };
         let Ok(instance) = self.instance() else { return };
         let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
         let worker = self.ports[&key.id].worker;
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
-            source: Source::Guest(Box::new(GuestSource::new((called, answers), features, cells, supply))),
+            source: Source::Guest(Box::new(GuestSource::new((queue, answers), features, cells, supply))),
             gauge: Arc::new(RingGauge::default()),
             account: None,
             turn: Turn::new(QUANTUM_BYTES),
@@ -270,10 +271,10 @@ impl Control {
         }
     }
 
-    fn fill_guest(&mut self, key: GuestKey, mut queues: Vec<Called>) {
+    fn fill_guest(&mut self, key: GuestKey, mut queues: Vec<ModeratedQueue>) {
         let Some(guest) = self.guest_mut(key).filter(|_| !queues.is_empty()) else { return };
-        queues.sort_by_key(Called::index);
-        guest.outputs = queues.iter().map(Called::index).collect();
+        queues.sort_by_key(ModeratedQueue::index);
+        guest.outputs = queues.iter().map(ModeratedQueue::index).collect();
         let output = GuestOutput::new(queues, guest.features, Arc::clone(&guest.cells));
         let worker = self.ports[&key.id].worker;
         self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));

@@ -130,7 +130,7 @@ impl Thread {
         for ((worker, number), (cells, policy)) in &mut self.queues {
             let settings = policy.observe(&cells.counts(), now);
             if settings != cells.wanted() && cells.want(settings) {
-                self.workers[*worker].send(Command::ModerateAgain(*number));
+                self.workers[*worker].send(Command::LimitsChanged(*number));
             }
         }
     }

@@ -61,7 +61,7 @@ impl WorkerHandle {
         }
         if self.next_call == self.room_for_calls {
             self.room_for_calls = (2 * self.room_for_calls).max(FIRST_CALLS);
-            self.send(Command::ModerateMore(Box::new(Moderation::new(self.room_for_calls))));
+            self.send(Command::GrowModeration(Box::new(Moderation::new(self.room_for_calls))));
         }
         self.next_call += 1;
         self.next_call - 1
@@ -69,7 +69,7 @@ impl WorkerHandle {
 
     /// The queue comes no more. Its number may be used again at once, because commands are carried out in order.
     pub(crate) fn free_call_number(&mut self, number: usize) {
-        self.send(Command::ModerateNoMore(number));
+        self.send(Command::ForgetModerated(number));
         self.free_calls.push(number);
     }
 

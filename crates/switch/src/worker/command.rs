@@ -52,13 +52,13 @@ pub(crate) enum Command {
     /// Fill a collector's fill ring by these watermarks.
     SetRefill(u8, Refill),
     /// Moderate calls with room for more queues.
-    ModerateMore(Box<Moderation>),
+    GrowModeration(Box<Moderation>),
     /// Choose limits for calls of the queue with this number so.
     Moderate(usize, Box<Choice>),
     /// Limits that were chosen for the queue with this number, or asked for by its guest, have changed.
-    ModerateAgain(usize),
+    LimitsChanged(usize),
     /// The queue with this number comes no more.
-    ModerateNoMore(usize),
+    ForgetModerated(usize),
     /// End the thread.
     Stop,
 }
@@ -172,10 +172,10 @@ impl Worker {
                 }
                 Command::Audit(slot) => self.audit(slot),
                 Command::SetRefill(number, refill) => self.set_refill(number, refill),
-                Command::ModerateMore(moderation) => self.moderate_more(moderation),
+                Command::GrowModeration(moderation) => self.grow_moderation(moderation),
                 Command::Moderate(number, choice) => self.moderate(number, *choice, moment.now),
-                Command::ModerateAgain(number) => self.moderate_again(number, moment.now),
-                Command::ModerateNoMore(number) => self.moderation.forget(number),
+                Command::LimitsChanged(number) => self.limits_changed(number, moment.now),
+                Command::ForgetModerated(number) => self.moderation.forget(number),
                 Command::Stop => return false,
             }
         }

@@ -18,7 +18,7 @@ use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
 
 use super::facts::Facts;
 use super::finish::finish;
-use super::moderation::{Called, Moderation};
+use super::moderation::{ModeratedQueue, Moderation};
 use super::parcel::{self, HEADROOM, Parcel, Pieces, Undeliverable};
 use super::record::Record;
 use crate::attention::Attention;
@@ -71,7 +71,7 @@ pub(super) struct Received<'a> {
 
 /// A guest's transmit queue.
 pub(crate) struct GuestSource {
-    called: Called,
+    queue: ModeratedQueue,
     /// What its worker calls the receive queue of the pair, which the guest's packets may answer.
     answers: usize,
     cells: Arc<GuestCells>,
@@ -89,12 +89,12 @@ impl GuestSource {
     /// A queue whose packets are copied into frames of `arena`, from the supply of this number. `answers` is the number of
     /// the pair's receive queue.
     pub(crate) fn new(
-        (called, answers): (Called, usize),
+        (queue, answers): (ModeratedQueue, usize),
         features: Features,
         cells: Arc<GuestCells>,
         (supply, arena): (u8, Arc<Arena>),
     ) -> Self {
-        Self { called, answers, cells, arena, supply, features, is_armed: true, is_broken: false }
+        Self { queue, answers, cells, arena, supply, features, is_armed: true, is_broken: false }
     }
 
     /// Takes frames of another pool from now on.
@@ -111,15 +111,15 @@ impl GuestSource {
     }
 
     pub(super) fn kick(&self) -> Option<BorrowedFd<'_>> {
-        self.called.queue.kick()
+        self.queue.virtqueue.kick()
     }
 
-    pub(super) fn called(&mut self) -> &mut Called {
-        &mut self.called
+    pub(super) fn queue(&mut self) -> &mut ModeratedQueue {
+        &mut self.queue
     }
 
     pub(super) fn into_queue(self) -> Virtqueue {
-        self.called.into_queue()
+        self.queue.into_virtqueue()
     }
 
     /// Copies the next packets into frames, and gives their buffers back to the guest.
@@ -135,19 +135,19 @@ impl GuestSource {
             return lost;
         }
         let heard = if std::mem::take(&mut self.is_armed) {
-            self.called.queue.suppress_kicks();
-            self.called.queue.hear_kicks()
+            self.queue.virtqueue.suppress_kicks();
+            self.queue.virtqueue.hear_kicks()
         } else {
             Ok(())
         };
         let taken = heard.and_then(|()| self.take_all(&mut packets, piece, magazine, &mut lost));
-        let fault = self.called.queue.is_broken().then_some(RingError::MemoryFault);
+        let fault = self.queue.virtqueue.is_broken().then_some(RingError::MemoryFault);
         if let Some(error) = taken.err().or(fault) {
             self.is_broken = true;
             self.cells.breaks(error);
         }
-        moderation.answered(self.answers, self.called.with_data());
-        self.called.show(moderation, now);
+        moderation.answered(self.answers, self.queue.with_data());
+        self.queue.show(moderation, now);
         lost
     }
 
@@ -163,7 +163,7 @@ impl GuestSource {
             if taken >= piece.packets || bytes >= piece.bytes || packets.burst.is_full() {
                 break Ok(());
             }
-            let offer = match self.called.queue.offered() {
+            let offer = match self.queue.virtqueue.offered() {
                 Ok(Some(offer)) => offer,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
@@ -174,7 +174,7 @@ impl GuestSource {
             match self.take(offer, packets, magazine) {
                 Ok(()) => {
                     let arena = &self.arena;
-                    self.called.count(offer.len, || match packets.burst.packet(index) {
+                    self.queue.count(offer.len, || match packets.burst.packet(index) {
                         [only] => Some(arena.bytes(&only.frame, only.offset, only.len)),
                         _ => None,
                     });
@@ -184,7 +184,7 @@ impl GuestSource {
                 Err(Untaken::TooBig) => lost.too_big += 1,
                 Err(Untaken::Bad) => lost.bad += 1,
             }
-            self.called.count(offer.len, || None);
+            self.queue.count(offer.len, || None);
         };
         self.cells.taken_packets.add(u64::from(taken));
         ended
@@ -204,7 +204,7 @@ impl GuestSource {
             && (1..=payload).contains(&len)
             && let Some(mut frame) = magazine.take()
         {
-            let len = self.called.queue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
+            let len = self.queue.virtqueue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
             packets.records[packets.burst.len()].facts = Facts::default();
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, true);
             return Ok(());
@@ -225,9 +225,9 @@ impl GuestSource {
             true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),
             false => Err(Untaken::Bad),
         };
-        let mut frames = frames.inspect_err(|_| self.called.queue.discard())?;
+        let mut frames = frames.inspect_err(|_| self.queue.virtqueue.discard())?;
         let room = frames.iter_mut().map(|frame| self.arena.bytes_mut(frame, HEADROOM, payload as u16));
-        self.called.queue.take(room);
+        self.queue.virtqueue.take(room);
         let undone = match header.is_plain() {
             true => Ok(NetHeader::default()),
             false => self.look_at(header, &frames, len),
@@ -276,11 +276,11 @@ impl GuestSource {
         if self.is_broken {
             return false;
         }
-        if self.called.queue.has_waiting() {
+        if self.queue.virtqueue.has_waiting() {
             return true;
         }
         self.is_armed = true;
-        self.called.queue.allow_kicks()
+        self.queue.virtqueue.allow_kicks()
     }
 }
 
@@ -300,7 +300,7 @@ fn untaken(error: Undeliverable) -> Untaken {
 
 /// A guest's receive queues.
 pub(crate) struct GuestOutput {
-    queues: Vec<Called>,
+    queues: Vec<ModeratedQueue>,
     /// What both ends agreed on.
     features: Features,
     cells: Arc<GuestCells>,
@@ -311,17 +311,17 @@ pub(crate) struct GuestOutput {
 
 impl GuestOutput {
     /// Queues of one guest, at least one.
-    pub(crate) fn new(mut queues: Vec<Called>, features: Features, cells: Arc<GuestCells>) -> Self {
+    pub(crate) fn new(mut queues: Vec<ModeratedQueue>, features: Features, cells: Arc<GuestCells>) -> Self {
         // A worker looks for buffers when it has packets.
-        queues.iter_mut().for_each(|called| called.queue.suppress_kicks());
+        queues.iter_mut().for_each(|queue| queue.virtqueue.suppress_kicks());
         Self { queues, features, cells, is_owed: false, is_broken: false }
     }
 
-    pub(crate) fn into_queues(self) -> Vec<Called> {
+    pub(crate) fn into_queues(self) -> Vec<ModeratedQueue> {
         self.queues
     }
 
-    pub(super) fn queues(&mut self) -> &mut [Called] {
+    pub(super) fn queues(&mut self) -> &mut [ModeratedQueue] {
         &mut self.queues
     }
 
@@ -362,14 +362,14 @@ impl GuestOutput {
             1 => 0,
             queues => queue_of(pieces.clone(), queues),
         };
-        let called = &mut self.queues[number];
-        match called.queue.put(undone, pieces.clone(), len as u32) {
+        let queue = &mut self.queues[number];
+        match queue.virtqueue.put(undone, pieces.clone(), len as u32) {
             Ok(Put::Done) => {
-                called.count(len as u32, || pieces.clone().next());
+                queue.count(len as u32, || pieces.clone().next());
                 self.is_owed = true;
             }
             Ok(Put::Full) => {
-                called.is_full();
+                queue.note_full();
                 self.is_owed = true;
                 return Err(Undeliverable::Full);
             }
@@ -396,8 +396,8 @@ impl GuestOutput {
     /// Shows the guest what was written, and calls it if it wants that.
     pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
         self.is_owed = false;
-        self.queues.iter_mut().for_each(|called| called.show(moderation, now));
-        if !self.is_broken && self.queues[0].queue.is_broken() {
+        self.queues.iter_mut().for_each(|queue| queue.show(moderation, now));
+        if !self.is_broken && self.queues[0].virtqueue.is_broken() {
             self.breaks(RingError::MemoryFault);
         }
     }

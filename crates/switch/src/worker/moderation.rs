@@ -3,7 +3,7 @@
 //! At the end of a turn a guest is shown its packets; [`Moderators`] says whether it is called for them now or by the
 //! worker's timer. After each turn the queue's policy looks at its counts, unless the control side does that.
 //!
-//! The rule it keeps: whoever takes a queue away calls for what waits in it first.
+//! The rule it keeps: before a queue is taken away, its guest is called for the packets that wait in it.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use super::slot::Slot;
 use crate::calls::CallCells;
 
 /// A guest's queue whose calls are moderated.
-pub(crate) struct Called {
-    pub(super) queue: Virtqueue,
+pub(crate) struct ModeratedQueue {
+    pub(super) virtqueue: Virtqueue,
     /// What the worker calls the queue.
     number: usize,
     cells: Arc<CallCells>,
@@ -29,19 +29,19 @@ pub(crate) struct Called {
     is_full: bool,
 }
 
-impl Called {
+impl ModeratedQueue {
     /// A queue with this number in its worker's moderation.
-    pub(crate) fn new(queue: Virtqueue, number: usize, cells: Arc<CallCells>) -> Self {
-        Self { queue, number, cells, shown: Shown::default(), is_full: false }
+    pub(crate) fn new(virtqueue: Virtqueue, number: usize, cells: Arc<CallCells>) -> Self {
+        Self { virtqueue, number, cells, shown: Shown::default(), is_full: false }
     }
 
     /// The queue's index in its device.
     pub(crate) fn index(&self) -> usize {
-        self.queue.index()
+        self.virtqueue.index()
     }
 
-    pub(crate) fn into_queue(self) -> Virtqueue {
-        self.queue
+    pub(crate) fn into_virtqueue(self) -> Virtqueue {
+        self.virtqueue
     }
 
     /// A packet of `len` bytes was written, or taken, or thrown away. Packet path.
@@ -59,32 +59,32 @@ impl Called {
 
     /// There was no buffer for a packet: a guest that sleeps gives none.
     #[cold]
-    pub(super) fn is_full(&mut self) {
+    pub(super) fn note_full(&mut self) {
         self.is_full = true;
     }
 
     /// Shows the guest what was done in this turn, and calls it if that is due. Packet path, once a turn.
     #[inline]
     pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
-        let Self { queue, number, cells, shown, is_full } = self;
-        let Moderation { moderators, lines } = moderation;
-        let has_shown = queue.show();
+        let Self { virtqueue, number, cells, shown, is_full } = self;
+        let Moderation { moderators, entries } = moderation;
+        let has_shown = virtqueue.show();
         if !has_shown && !*is_full {
             return;
         }
-        let shown = Shown { places: queue.take_places(), ..std::mem::take(shown) };
+        let shown = Shown { places: virtqueue.take_places(), ..std::mem::take(shown) };
         if has_shown {
-            moderators.show(*number, &shown, now, || call(queue));
+            moderators.show(*number, &shown, now, || call(virtqueue));
         }
         if std::mem::take(is_full) {
-            moderators.flush(*number, || call(queue));
+            moderators.flush(*number, || call(virtqueue));
         }
-        let line = &mut lines[*number];
-        if has_shown && let Some(policy @ (Policy::Dim(_) | Policy::Adaptive(_))) = &mut line.policy {
+        let entry = &mut entries[*number];
+        if has_shown && let Some(policy @ (Policy::Dim(_) | Policy::Adaptive(_))) = &mut entry.policy {
             let chosen = policy.observe(moderators.counts(*number), now);
-            let settings = line.keep_to(chosen, cells);
+            let settings = entry.keep_to(chosen, cells);
             if settings != moderators.settings(*number) {
-                moderators.set(*number, settings, now, || call(queue));
+                moderators.set(*number, settings, now, || call(virtqueue));
                 cells.moved(settings);
             }
         }
@@ -93,42 +93,42 @@ impl Called {
 
     /// Obeys what is chosen now. What waits is looked at again.
     pub(super) fn obey(&mut self, moderation: &mut Moderation, now: Nanos) {
-        let Moderation { moderators, lines } = moderation;
+        let Moderation { moderators, entries } = moderation;
         self.cells.hear();
-        let settings = lines[self.number].settings(&self.cells);
+        let settings = entries[self.number].settings(&self.cells);
         if settings != moderators.settings(self.number) {
-            moderators.set(self.number, settings, now, || call(&mut self.queue));
+            moderators.set(self.number, settings, now, || call(&mut self.virtqueue));
             self.cells.moved(settings);
             self.cells.publish(moderators.counts(self.number));
         }
     }
 
     pub(super) fn start(&mut self, moderation: &mut Moderation, place: Place, now: Nanos) {
-        moderation.moderators.start(self.number, self.queue.size());
-        moderation.lines[self.number].place = Some(place);
+        moderation.moderators.start(self.number, self.virtqueue.size());
+        moderation.entries[self.number].place = Some(place);
         self.obey(moderation, now);
     }
 
     /// The first packet that waits has done so for long enough.
     pub(super) fn expire(&mut self, moderation: &mut Moderation) {
-        moderation.moderators.expire(self.number, || call(&mut self.queue));
+        moderation.moderators.expire(self.number, || call(&mut self.virtqueue));
         self.cells.publish(moderation.moderators.counts(self.number));
     }
 
     /// The queue is to be taken away.
     pub(super) fn stop(&mut self, moderation: &mut Moderation) {
-        moderation.moderators.flush(self.number, || call(&mut self.queue));
-        moderation.lines[self.number].place = None;
+        moderation.moderators.flush(self.number, || call(&mut self.virtqueue));
+        moderation.entries[self.number].place = None;
         self.cells.publish(moderation.moderators.counts(self.number));
     }
 }
 
 /// Calls the guest if it wants that. Says whether it did.
-fn call(queue: &mut Virtqueue) -> bool {
-    let wants = queue.wants_call();
+fn call(virtqueue: &mut Virtqueue) -> bool {
+    let wants = virtqueue.wants_call();
     if wants {
         // Fails only when the guest has closed it, which its socket tells too.
-        let _ = queue.call();
+        let _ = virtqueue.call();
     }
     wants
 }
@@ -148,14 +148,15 @@ pub(crate) struct Choice {
     pub(crate) guest: CoalesceGuest,
 }
 
+/// Where a queue is, and how its limits are chosen.
 #[derive(Default)]
-struct Line {
+struct Entry {
     place: Option<Place>,
     policy: Option<Policy>,
     guest: CoalesceGuest,
 }
 
-impl Line {
+impl Entry {
     fn settings(&self, cells: &CallCells) -> Settings {
         let chosen = self.policy.as_ref().map_or_else(|| cells.wanted(), Policy::settings);
         self.keep_to(chosen, cells)
@@ -177,13 +178,13 @@ impl Line {
 /// All moderated queues of one worker, by their numbers.
 pub(crate) struct Moderation {
     moderators: Moderators,
-    lines: Box<[Line]>,
+    entries: Box<[Entry]>,
 }
 
 impl Moderation {
     /// Room for queues with the numbers below `queues`.
     pub(crate) fn new(queues: usize) -> Self {
-        Self { moderators: Moderators::new(queues), lines: (0..queues).map(|_| Line::default()).collect() }
+        Self { moderators: Moderators::new(queues), entries: (0..queues).map(|_| Entry::default()).collect() }
     }
 
     /// When the first call is due that waits.
@@ -205,27 +206,27 @@ impl Moderation {
 
     /// Where the queue with this number is, if it runs.
     pub(super) fn place(&self, number: usize) -> Option<Place> {
-        self.lines[number].place
+        self.entries[number].place
     }
 
     /// Goes on with all queues of `before`, which are not more than these.
     pub(super) fn adopt(&mut self, before: Self) {
         self.moderators.adopt(before.moderators);
-        for (line, before) in self.lines.iter_mut().zip(before.lines) {
-            *line = before;
+        for (entry, before) in self.entries.iter_mut().zip(before.entries) {
+            *entry = before;
         }
     }
 
-    /// Chooses a queue's limits in another way from now on; [`Called::obey`] is to follow.
+    /// Chooses a queue's limits in another way from now on; [`ModeratedQueue::obey`] is to follow.
     pub(super) fn choose(&mut self, number: usize, choice: Choice) {
-        let line = &mut self.lines[number];
-        (line.policy, line.guest) = (choice.policy, choice.guest);
+        let entry = &mut self.entries[number];
+        (entry.policy, entry.guest) = (choice.policy, choice.guest);
     }
 
     /// The queue with this number comes no more.
     pub(super) fn forget(&mut self, number: usize) {
         self.moderators.stop(number, || false);
-        self.lines[number] = Line::default();
+        self.entries[number] = Entry::default();
     }
 
     /// The guest of the queue with this number has sent packets with data.
