@@ -235,3 +235,85 @@ impl Moderation {
         self.moderators.answered(number, packets);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_policy::moderation::Limits;
+    use forebay_vhost::driver::{Driver, DriverOptions};
+    use forebay_vhost::{Features, Put};
+    use forebay_wire::net_header::NetHeader;
+
+    use super::*;
+
+    const NUMBER: usize = 1;
+    const BUFFERS: usize = 3;
+    const LONG: Settings = Settings::of(Limits { usecs: 65_535, packets: 65_535 });
+
+    /// A guest's receive queue with a few buffers in a long ring, whose calls the control side holds for long.
+    struct Scene {
+        moderation: Moderation,
+        queue: ModeratedQueue,
+        cells: Arc<CallCells>,
+        _driver: Driver,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let mut driver =
+                Driver::new(DriverOptions::new(Features::VERSION_1, 64, 2048)).expect("a driver");
+            (0..BUFFERS).for_each(|_| _ = driver.offer(&[2048]).expect("the ring has room"));
+            driver.publish();
+            let cells = Arc::new(CallCells::default());
+            let _ = cells.want(LONG);
+            let virtqueue = driver.device(0).expect("the driver's ring");
+            let queue = ModeratedQueue::new(virtqueue, NUMBER, Arc::clone(&cells));
+            let mut scene = Self { moderation: Moderation::new(2), queue, cells, _driver: driver };
+            scene.queue.start(&mut scene.moderation, Place::Output(PortId(1), 0), Nanos(0));
+            scene
+        }
+
+        /// Shows the guest a turn of packets, as an output does.
+        fn turn(&mut self, packets: usize) {
+            for _ in 0..packets {
+                let put = self.queue.virtqueue.put(NetHeader::default(), [&[7u8; 60][..]], 60);
+                match put.expect("the ring is well-formed") {
+                    Put::Done => self.queue.count(60, || None),
+                    Put::Full | Put::TooLong => self.queue.note_full(),
+                }
+            }
+            self.queue.show(&mut self.moderation, Nanos(1000));
+        }
+
+        fn calls(&self) -> u64 {
+            self.cells.counts().calls
+        }
+    }
+
+    #[test]
+    fn a_guest_without_buffers_is_called() {
+        let mut scene = Scene::new();
+        scene.turn(BUFFERS);
+        assert_eq!((scene.calls(), scene.moderation.next().is_some()), (0, true), "its packets wait");
+        scene.turn(1);
+        assert_eq!((scene.calls(), scene.moderation.next()), (1, None));
+    }
+
+    #[test]
+    fn a_queue_that_is_taken_away_is_called_for() {
+        let mut scene = Scene::new();
+        scene.turn(1);
+        assert_eq!(scene.calls(), 0);
+        scene.queue.stop(&mut scene.moderation);
+        assert_eq!((scene.calls(), scene.moderation.next()), (1, None));
+    }
+
+    #[test]
+    fn what_a_guest_asks_for_is_obeyed_for_packets_that_wait() {
+        let mut scene = Scene::new();
+        scene.turn(1);
+        assert_eq!(scene.calls(), 0);
+        let _ = scene.cells.ask(Some(Limits { usecs: 65_535, packets: 1 }));
+        scene.queue.obey(&mut scene.moderation, Nanos(2000));
+        assert_eq!((scene.calls(), scene.moderation.next()), (1, None));
+    }
+}
