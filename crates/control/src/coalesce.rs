@@ -68,15 +68,17 @@ words!(CoalesceDirection: Rx => "rx", Tx => "tx");
 pub struct CoalesceSetting {
     /// How its limits are chosen.
     pub policy: CoalescePolicy,
-    /// Where.
+    /// Where they are chosen.
+    #[serde(rename = "where")]
     pub place: CoalescePlace,
     /// What becomes of the limits that the guest asks for.
     pub guest: CoalesceGuest,
-    /// Of policy `static`: microseconds after the first packet.
+    /// Of policy `static`: microseconds after the first packet. 0 with any other policy.
     pub usecs: u32,
-    /// Of policy `static`: packets.
+    /// Of policy `static`: packets. 0 with any other policy.
     pub frames: u32,
-    /// Of policy `dim`: its table, as in `1,256,n_8,256,n_64,256,n_128,256,n_256,256,n`; empty: Linux's.
+    /// Of policy `dim`: its table, as in `1,256,n_8,256,n_64,256,n_128,256,n_256,256,n`; empty: Linux's, and with any other
+    /// policy.
     pub profile: String,
 }
 
@@ -145,8 +147,8 @@ pub struct CoalesceSet {
     /// How limits are chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<CoalescePolicy>,
-    /// Where.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Where limits are chosen.
+    #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<CoalescePlace>,
     /// What becomes of the limits that the guest asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,35 +195,37 @@ impl CoalesceSet {
 }
 
 impl CoalesceSetting {
-    /// The setting after a change.
+    /// The setting after a change. What the policy does not look at is forgotten.
     ///
     /// # Errors
     /// A value that it cannot have, or one that the policy does not look at.
     pub fn changed(&self, change: &CoalesceSet) -> Result<Self, ApiError> {
-        let Self { policy, place, guest, usecs, frames, profile } = self.clone();
-        let changed = Self {
-            policy: change.policy.unwrap_or(policy),
-            place: change.place.unwrap_or(place),
-            guest: change.guest.unwrap_or(guest),
-            usecs: change.usecs.unwrap_or(usecs),
-            frames: change.frames.unwrap_or(frames),
-            profile: change.profile.clone().unwrap_or(profile),
-        };
+        let policy = change.policy.unwrap_or(self.policy);
         for (field, value) in [("usecs", change.usecs), ("frames", change.frames)] {
             let Some(value) = value else { continue };
             if value > MOST {
-                let message = format!("no call is held back for so many {field}");
-                let error = ApiError::new(ErrorCode::InvalidValue, message).with_field(field);
+                let error = ApiError::new(ErrorCode::InvalidValue, format!("`{field}` is too large"));
+                let error = error.with_field(field);
                 return Err(error.with_value(value).with_limit(MOST).with_remedy("give a smaller one"));
             }
-            if changed.policy != CoalescePolicy::Static {
-                return Err(unused(field, changed.policy, CoalescePolicy::Static));
+            if policy != CoalescePolicy::Static {
+                return Err(unused(field, policy, CoalescePolicy::Static));
             }
         }
-        if change.profile.is_some() && changed.policy != CoalescePolicy::Dim {
-            return Err(unused("profile", changed.policy, CoalescePolicy::Dim));
+        if change.profile.is_some() && policy != CoalescePolicy::Dim {
+            return Err(unused("profile", policy, CoalescePolicy::Dim));
         }
-        Ok(changed)
+        let (is_static, is_dim) = (policy == CoalescePolicy::Static, policy == CoalescePolicy::Dim);
+        let limit = |new: Option<u32>, before| if is_static { new.unwrap_or(before) } else { 0 };
+        let profile = change.profile.as_ref().unwrap_or(&self.profile);
+        Ok(Self {
+            policy,
+            place: change.place.unwrap_or(self.place),
+            guest: change.guest.unwrap_or(self.guest),
+            usecs: limit(change.usecs, self.usecs),
+            frames: limit(change.frames, self.frames),
+            profile: if is_dim { profile.clone() } else { String::new() },
+        })
     }
 }
 
@@ -257,6 +261,15 @@ mod tests {
             let change = CoalesceSet::of(1, CoalesceDirection::Tx, &setting);
             assert_eq!(changed(&change), Ok(setting));
         }
+    }
+
+    #[test]
+    fn what_another_policy_looked_at_is_forgotten() {
+        let with = |policy| CoalesceSet { policy: Some(policy), ..CoalesceSet::default() };
+        let limits = CoalesceSet { usecs: Some(8), frames: Some(64), ..with(CoalescePolicy::Static) };
+        let held = changed(&limits).unwrap();
+        assert_eq!((held.usecs, held.frames), (8, 64));
+        assert_eq!(held.changed(&with(CoalescePolicy::Off)), Ok(CoalesceSetting::default()));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) async fn set(
     Body(change): Body<CoalesceSet>,
 ) -> Answer<CoalescePort> {
     if change.is_empty() {
-        return Err(nothing("policy, place, guest, usecs, frames, profile").into());
+        return Err(nothing("policy, where, guest, usecs, frames, profile").into());
     }
     Ok(Json(api.ask(move |switch| switch.coalesce_set(&name, &change)).await??))
 }

@@ -11,7 +11,7 @@ pub(crate) fn coalesce(shown: &CoalesceShow) -> String {
     let mut grid = Grid::new(&[
         "port",
         ">queue",
-        "",
+        "direction",
         "policy",
         "where",
         "guest",
@@ -58,7 +58,7 @@ pub(crate) fn coalesce_rates(before: &CoalesceShow, now: &CoalesceShow, time: Du
     let mut grid = Grid::new(&[
         "port",
         ">queue",
-        "",
+        "direction",
         ">usecs",
         ">frames",
         ">moves",
