@@ -6,7 +6,7 @@
 //! daemon of its own.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_control::port::{PortAdd, PortAddReply, PortSpec, PortState};
@@ -173,7 +173,7 @@ pub(super) fn add(client: &Client, guests: u32, socket: impl Fn(u32) -> PathBuf)
     }
 }
 
-pub(super) fn connect(guest: &mut FrontEnd, socket: &PathBuf) -> Result<()> {
+pub(super) fn connect(guest: &mut FrontEnd, socket: &Path) -> Result<()> {
     let failed = |error| LabError::system("connecting a machine", std::io::Error::other(error));
     let stream = UnixStream::connect(socket).map_err(|error| LabError::system("connecting", error))?;
     guest.connect(stream).map_err(failed)

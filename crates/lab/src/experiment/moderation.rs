@@ -28,8 +28,8 @@ const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
 const ECHO_PORT: u16 = 5002;
 const SERVING: &str = "Server listening";
 
-/// What it is called, and how it is set. The first is what all are compared with; the second is the same again, for the
-/// noise.
+/// Names of the policies that are compared, and the options that set each. All are compared with the first. The second is the
+/// first again: its difference is noise.
 const WAYS: [(&str, &[&str]); 10] = [
     ("off", &["--policy", "off", "--where", "offload"]),
     ("off, again", &["--policy", "off"]),

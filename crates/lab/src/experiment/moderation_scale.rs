@@ -14,7 +14,7 @@ use forebay_testbed::{Result, wait};
 use super::guests::{FILES, LIMIT, MORE_FILES, add, connect, guest, raise_file_limit, up};
 use super::{Cell, OutputOptions, Report, Table, WORKER_CPU};
 
-/// What it is called, and how each machine is set.
+/// Names of the ways that are compared, and what each sets for every machine.
 const WAYS: [(&str, CoalescePolicy, CoalescePlace); 3] = [
     ("off", CoalescePolicy::Off, CoalescePlace::Offload),
     ("adaptive, offload", CoalescePolicy::Adaptive, CoalescePlace::Offload),

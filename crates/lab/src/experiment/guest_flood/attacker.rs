@@ -1,7 +1,6 @@
 //! The guest that floods: a DPDK program, or a thread of this process.
 
 use std::fmt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +15,7 @@ use forebay_vhost::Features;
 use forebay_vhost::driver::{FrontEnd, FrontEndOptions};
 
 use super::SENDER_CPU;
+use crate::experiment::guests::connect;
 
 /// Bytes of a frame, without checksum.
 const FRAME_BYTES: u32 = 60;
@@ -86,7 +86,9 @@ impl Attacker {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let frame = Frame::marked(SOURCE, destination, 1).build();
-        let mut guest = connected(socket)?;
+        let failed = |error| LabError::system("making a machine", std::io::Error::other(error));
+        let mut guest = FrontEnd::new(RING).map_err(failed)?;
+        connect(&mut guest, socket)?;
         let thread = std::thread::spawn(move || {
             cpu::pin_to(SENDER_CPU)?;
             let (started, mut packets) = (Instant::now(), 0);
@@ -107,12 +109,4 @@ impl Attacker {
             }
         }
     }
-}
-
-fn connected(socket: &Path) -> Result<FrontEnd> {
-    let failed = |error| LabError::system("connecting a machine", std::io::Error::other(error));
-    let mut guest = FrontEnd::new(RING).map_err(failed)?;
-    let stream = UnixStream::connect(socket).map_err(|error| LabError::system("connecting", error))?;
-    guest.connect(stream).map_err(failed)?;
-    Ok(guest)
 }
