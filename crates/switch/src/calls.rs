@@ -1,4 +1,5 @@
-//! What a worker tells of one queue's calls, and what it is told: numbers that one side writes and the other reads.
+//! Numbers by which a worker and the control side tell each other of one queue's calls: the worker writes what the queue has
+//! done, the control side how it is to be moderated.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

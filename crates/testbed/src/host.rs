@@ -211,7 +211,7 @@ impl Host {
     /// When the netdev refuses.
     pub fn set_mtu(&self, switch: &Netns, mtu: u32) -> Result<()> {
         match &self.pump {
-            Some(Pump::Guest(guest)) => guest.set_mtu(mtu as u16),
+            Some(Pump::Guest(guest)) => guest.set_mtu(u16::try_from(mtu).expect("an MTU has 16 bits")),
             Some(Pump::Tap(_)) | None => {
                 switch.ip(&["link", "set", &self.name, "mtu", &mtu.to_string()])?;
             }

@@ -46,8 +46,8 @@ impl Moderators {
         self.latest = before.latest;
     }
 
-    /// A queue starts, with a ring of so many entries. It obeys what it obeyed before, and its counts go on. Whatever the
-    /// limits are, a call is due for half a ring.
+    /// A queue starts with a ring of so many entries. Its settings and counts stay as they were. Whatever the limits are, a
+    /// call is due for half a ring.
     ///
     /// # Panics
     /// Packets wait that were shown in the ring before: [`Moderators::flush`] comes first.

@@ -1,4 +1,5 @@
-//! Moderation of guests' calls as it is asked for, by requests and by guests, and handed to whoever moderates.
+//! Requests to moderate guests' calls, from users and from guests: they are checked, kept, and told to the worker or the
+//! moderator.
 
 use std::sync::Arc;
 

@@ -72,8 +72,8 @@ impl Doorbell {
         self.look(Some(&AT_ONCE), list) || !list.is_empty()
     }
 
-    /// Waits until somebody is ready, or until `wakes_at`. An alarm that rings too early is left: to set it for each sleep
-    /// would be a system call for each.
+    /// Waits until somebody is ready, or until `wakes_at`. An alarm that is set to an earlier time stays set: setting it for
+    /// each sleep would cost a system call each time.
     pub(super) fn sleep(&mut self, wakes_at: Option<Nanos>, now: Nanos, list: &mut RunList) {
         if let Some(at) = wakes_at.filter(|at| self.rings_at.is_none_or(|rings| rings > *at)) {
             // Zero would switch it off.
