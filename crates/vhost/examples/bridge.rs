@@ -139,7 +139,7 @@ fn carry(from: &mut Queues, to: &mut Queues, buffer: &mut [u8]) -> Result<(), Ri
             continue;
         };
         let len = transmit.take([&mut buffer[..]]);
-        match receive.put(offer.header, [&buffer[..len as usize]], len)? {
+        match receive.put(transmit.header(), [&buffer[..len as usize]], len)? {
             Put::Done => from.sent += 1,
             Put::Full | Put::TooLong => from.lost += 1,
         }

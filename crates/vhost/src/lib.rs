@@ -21,7 +21,7 @@
 //! }
 //! transmit.suppress_kicks();
 //! while let Some(offer) = transmit.offered()? {
-//!     if offer.len as usize > frame.len() || agreed.check(&offer.header, offer.len).is_err() {
+//!     if offer.len as usize > frame.len() || agreed.check(&transmit.header(), offer.len).is_err() {
 //!         transmit.discard(); // over its threshold, or a lie: no copy is made
 //!         continue;
 //!     }

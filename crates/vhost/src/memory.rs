@@ -59,7 +59,7 @@ pub struct GuestMemory {
 }
 
 /// A part of a buffer that lies in one region.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
     region: u32,
     len: u32,
@@ -170,13 +170,12 @@ impl GuestMemory {
         }
     }
 
-    /// Begins to bring the first `len` bytes of a buffer into the processor's cache: the first `header` of them to be read,
-    /// the others for a purpose. Nothing happens to an address outside of the guest's memory.
+    /// Begins to bring the first `len` bytes of a piece into the processor's cache, if it has so many: the first `header` of
+    /// them to be read, the others for a purpose.
     #[inline]
-    pub(crate) fn prefetch(&self, guest: u64, len: u32, header: u32, purpose: Purpose) {
-        let Some(piece) = self.piece(guest, len) else { return };
+    pub(crate) fn prefetch(&self, piece: &Piece, len: u32, header: u32, purpose: Purpose) {
         let mapping = &self.regions[piece.region as usize].mapping;
-        let (offset, len) = (piece.offset as usize, piece.len as usize);
+        let (offset, len) = (piece.offset as usize, piece.len.min(len) as usize);
         let header = len.min(header as usize);
         mapping.prefetch(offset, header, Purpose::Read);
         mapping.prefetch(offset + header, len - header, purpose);

@@ -12,12 +12,12 @@ mod position;
 pub(crate) mod split;
 mod split_notes;
 
-pub(crate) use chain::{Direction, Fetched, Pieces};
+pub(crate) use chain::{Direction, Fetched, Pieces, ReadyBuffer};
 pub(crate) use packed::PackedRing;
 pub(crate) use split::SplitRing;
 
 use crate::error::{RingError, VhostError};
-use crate::memory::{Area, GuestMemory, RawDescriptor};
+use crate::memory::{Area, GuestMemory};
 
 /// Descriptors that one chain may have, and pieces that all chains of one packet may have.
 pub const MAX_CHAIN: u32 = 256;
@@ -61,11 +61,16 @@ impl Ring {
         either!(self, ring => ring.fetch(memory, ahead, direction, pieces))
     }
 
-    /// Copies the first descriptor of the buffer that is `ahead` entries behind the next one, if the guest is known to have
-    /// shown it. It is not checked.
+    /// Copies and checks the buffer that is `ahead` entries behind the next one, if the guest has shown it and it is of the
+    /// usual kind: one descriptor, in one region.
     #[inline]
-    pub(crate) fn peek(&self, ahead: u16) -> Option<RawDescriptor> {
-        either!(self, ring => ring.peek(ahead))
+    pub(crate) fn look(
+        &mut self,
+        memory: &GuestMemory,
+        ahead: u16,
+        direction: Direction,
+    ) -> Option<ReadyBuffer> {
+        either!(self, ring => ring.look(memory, ahead, direction))
     }
 
     /// Begins to bring the entry that is `ahead` entries behind the next one into the processor's cache.

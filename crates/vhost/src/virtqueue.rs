@@ -5,6 +5,7 @@
 //! shows the guest what was done and says whether it wants a call.
 
 mod cursor;
+mod ready;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use cursor::Cursor;
 use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
+use ready::Ready;
 
 use crate::error::{RingError, VhostError};
 use crate::features::Features;
@@ -22,9 +24,9 @@ use crate::ring::{Direction, Fetched, MAX_RING, PackedRing, Pieces, Ring, SplitR
 /// Bytes of the header of a modern device without hashes.
 const USUAL_HEADER: u32 = 12;
 
-/// Entries of the ring whose buffers are on their way into the cache while the ones before are copied.
+/// Entries of the ring behind those that were read ahead, which are on their way into the cache.
 const AHEAD: u16 = 16;
-/// Bytes of each of them: the header, and what most small packets have.
+/// Bytes of a buffer that are brought into the cache ahead of its turn: the header, and what most small packets have.
 const AHEAD_BYTES: u32 = 76;
 
 /// Where a ring lies and where it goes on.
@@ -56,10 +58,19 @@ pub struct Bells {
 /// A packet at the front of a transmit queue, before it is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Header of the packet, as the guest wrote it.
-    pub header: NetHeader,
+    /// The sender left nothing undone. If it did, [`Virtqueue::header`] says what.
+    pub is_plain: bool,
     /// Bytes of the packet; at most [`crate::MAX_PACKET_BYTES`], and maybe zero.
     pub len: u32,
+}
+
+/// The buffer at the front of a transmit queue.
+#[derive(Clone, Copy, Debug)]
+struct Front {
+    fetched: Fetched,
+    /// The only piece that it has; `None`: see [`Virtqueue::pieces`].
+    only: Option<Piece>,
+    offer: Offer,
 }
 
 /// What became of a packet for a guest.
@@ -83,9 +94,10 @@ pub struct Virtqueue {
     /// Buffers of the packet that is being written.
     chains: Vec<Fetched>,
     /// The buffer at the front, while a packet is offered.
-    offered: Option<(Fetched, Offer)>,
-    /// Entries from the next one on whose buffers are on their way into the cache.
-    ahead: u16,
+    front: Option<Front>,
+    /// Header of the packet that was offered last, as the guest wrote it.
+    header: [u8; MAX_HEADER_BYTES],
+    ready: Ready,
     /// Places of the ring that were completed since [`Virtqueue::take_places`] was asked last.
     places: u32,
     header_bytes: u32,
@@ -113,8 +125,9 @@ impl Virtqueue {
             ring,
             pieces: Pieces::new(),
             chains: Vec::with_capacity(usize::from(place.size).min(crate::ring::MAX_PIECES)),
-            offered: None,
-            ahead: 0,
+            front: None,
+            header: [0; MAX_HEADER_BYTES],
+            ready: Ready::default(),
             places: 0,
             header_bytes: features.header_bytes(),
             is_mergeable: features.has(Features::MRG_RXBUF),
@@ -176,46 +189,70 @@ impl Virtqueue {
         if self.memory.is_broken() { RingError::MemoryFault } else { error }
     }
 
-    /// Returns the packet at the front of a transmit queue: its header and length, before its payload is copied.
-    /// Asked again, it says the same until the packet is taken or discarded. Packet path.
+    /// Returns the packet at the front of a transmit queue, before its payload is copied. Asked again, it says the same until
+    /// the packet is taken or discarded. Packet path.
     ///
     /// # Errors
     /// The ring is malformed, and the port is to be broken.
     #[inline]
     pub fn offered(&mut self) -> Result<Option<Offer>, RingError> {
-        if let Some((_, offer)) = self.offered {
-            return Ok(Some(offer));
+        if let Some(front) = &self.front {
+            return Ok(Some(front.offer));
         }
-        self.pieces.clear();
-        let fetched = self.ring.fetch(&self.memory, 0, Direction::FromGuest, &mut self.pieces);
-        let Some(fetched) = fetched.map_err(|error| self.cause(error))? else { return Ok(None) };
-        self.fetch_ahead(Purpose::Read);
+        self.look_ahead(Direction::FromGuest, Purpose::Read);
+        let (fetched, only) = match self.ready.first() {
+            Some(buffer) => (buffer.fetched(), Some(buffer.piece)),
+            None => match self.fetch_front()? {
+                Some(fetched) => (fetched, None),
+                None => return Ok(None),
+            },
+        };
         let needed = self.header_bytes;
         let Some(len) = fetched.len.checked_sub(needed) else {
             return Err(self.cause(RingError::TooShort { len: fetched.len, needed }));
         };
-        let mut bytes = [0; MAX_HEADER_BYTES];
-        match self.pieces.all() {
+        match &only {
             // The usual case, with a length that the compiler knows.
-            [first, ..] if needed == USUAL_HEADER && first.len() >= USUAL_HEADER => {
-                self.memory.copy_from(first, 0, &mut bytes[..USUAL_HEADER as usize]);
+            Some(only) if needed == USUAL_HEADER => {
+                self.memory.copy_from(only, 0, &mut self.header[..USUAL_HEADER as usize]);
             }
-            pieces => Cursor::new(pieces, 0).copy_from(&self.memory, &mut bytes[..needed as usize]),
+            Some(only) => self.memory.copy_from(only, 0, &mut self.header[..needed as usize]),
+            None => {
+                Cursor::new(self.pieces.all(), 0).copy_from(&self.memory, &mut self.header[..needed as usize])
+            }
         }
-        let offer = Offer { header: NetHeader::from_bytes(&bytes), len };
-        self.offered = Some((fetched, offer));
+        let offer = Offer { is_plain: self.header().is_plain(), len };
+        self.front = Some(Front { fetched, only, offer });
         Ok(Some(offer))
     }
 
-    /// Begins to bring the next buffers into the cache, so that their copies need not wait one after the other. Headers are
-    /// only read, as a rule ([`Virtqueue::put_header`]).
+    /// Returns the header of the packet that was offered last, as the guest wrote it.
     #[inline]
-    fn fetch_ahead(&mut self, purpose: Purpose) {
-        while self.ahead < AHEAD {
-            let Some(first) = self.ring.peek(self.ahead) else { break };
-            self.memory.prefetch(first.address, first.len.min(AHEAD_BYTES), self.header_bytes, purpose);
-            self.ring.fetch_entry(self.ahead + AHEAD);
-            self.ahead += 1;
+    pub fn header(&self) -> NetHeader {
+        NetHeader::from_bytes(&self.header)
+    }
+
+    /// Fetches the next buffer of a transmit queue, whatever it is made of.
+    #[inline(never)]
+    fn fetch_front(&mut self) -> Result<Option<Fetched>, RingError> {
+        self.pieces.clear();
+        let fetched = self.ring.fetch(&self.memory, 0, Direction::FromGuest, &mut self.pieces);
+        fetched.map_err(|error| self.cause(error))
+    }
+
+    /// Reads the next descriptors and begins to bring their buffers into the cache, so that their copies need not wait one
+    /// after the other. Headers are only read, as a rule ([`Virtqueue::put_header`]).
+    #[inline]
+    fn look_ahead(&mut self, direction: Direction, purpose: Purpose) {
+        if !self.ready.is_low() {
+            return;
+        }
+        while !self.ready.is_full() {
+            let ahead = self.ready.len() as u16;
+            let Some(buffer) = self.ring.look(&self.memory, ahead, direction) else { break };
+            self.memory.prefetch(&buffer.piece, AHEAD_BYTES, self.header_bytes, purpose);
+            self.ring.fetch_entry(ahead + AHEAD);
+            self.ready.push(buffer);
         }
     }
 
@@ -235,7 +272,7 @@ impl Virtqueue {
     #[inline]
     fn complete(&mut self, fetched: &Fetched, written: u32) {
         self.ring.complete(fetched, written);
-        self.ahead = self.ahead.saturating_sub(fetched.slots);
+        self.ready.pass(fetched.slots);
         self.places = self.places.saturating_add(u32::from(fetched.slots));
     }
 
@@ -243,10 +280,9 @@ impl Virtqueue {
     /// Returns the number of bytes copied: less than the packet has only if the frames are too few. Packet path.
     #[inline]
     pub fn take<'a>(&mut self, frames: impl IntoIterator<Item = &'a mut [u8]>) -> u32 {
-        let Some((fetched, offer)) = self.offered.take() else { return 0 };
+        let Some(Front { fetched, only, offer }) = self.front.take() else { return 0 };
         let mut copied = 0;
-        if let [only] = self.pieces.all() {
-            // The usual case.
+        if let Some(only) = &only {
             for frame in frames {
                 let len = (frame.len() as u32).min(offer.len - copied);
                 self.memory.copy_from(only, self.header_bytes + copied, &mut frame[..len as usize]);
@@ -267,8 +303,8 @@ impl Virtqueue {
     /// Gives the buffers of the offered packet back to the guest without a copy. Packet path.
     #[inline]
     pub fn discard(&mut self) {
-        if let Some((fetched, _)) = self.offered.take() {
-            self.complete(&fetched, 0);
+        if let Some(front) = self.front.take() {
+            self.complete(&front.fetched, 0);
         }
     }
 
@@ -284,32 +320,45 @@ impl Virtqueue {
         len: u32,
     ) -> Result<Put, RingError> {
         let needed = len.saturating_add(self.header_bytes);
+        self.look_ahead(Direction::ToGuest, Purpose::Write);
+        match self.ready.first() {
+            Some(buffer) if self.header_bytes == USUAL_HEADER && buffer.piece.len() >= needed => {
+                self.put_header(&buffer.piece, &header.to_bytes(1));
+                let mut left = len;
+                for part in packet {
+                    let part = &part[..part.len().min(left as usize)];
+                    self.memory.copy_to(&buffer.piece, needed - left, part);
+                    left -= part.len() as u32;
+                }
+                debug_assert_eq!(left, 0, "a packet is as long as its caller says");
+                self.complete(&buffer.fetched(), needed - left);
+                Ok(Put::Done)
+            }
+            _ => self.put_any(header, packet, len),
+        }
+    }
+
+    /// The same for a packet that takes several buffers, or one of another kind.
+    fn put_any<'a>(
+        &mut self,
+        header: NetHeader,
+        packet: impl IntoIterator<Item = &'a [u8]>,
+        len: u32,
+    ) -> Result<Put, RingError> {
+        let needed = len.saturating_add(self.header_bytes);
         match self.gather(needed)? {
             Put::Done => {}
             other => return Ok(other),
         }
-        self.fetch_ahead(Purpose::Write);
         let bytes = header.to_bytes(self.chains.len() as u16);
+        let pieces = self.pieces.all();
+        Cursor::new(pieces, 0).copy_to(&self.memory, &bytes[..self.header_bytes as usize]);
+        let mut writer = Cursor::new(pieces, self.header_bytes);
         let mut left = len;
-        match self.pieces.all() {
-            // The usual case: it has room for all (`gather`).
-            [only] if self.header_bytes == USUAL_HEADER => {
-                self.put_header(only, &bytes);
-                for part in packet {
-                    let part = &part[..part.len().min(left as usize)];
-                    self.memory.copy_to(only, needed - left, part);
-                    left -= part.len() as u32;
-                }
-            }
-            pieces => {
-                Cursor::new(pieces, 0).copy_to(&self.memory, &bytes[..self.header_bytes as usize]);
-                let mut writer = Cursor::new(pieces, self.header_bytes);
-                for part in packet {
-                    let part = &part[..part.len().min(left as usize)];
-                    writer.copy_to(&self.memory, part);
-                    left -= part.len() as u32;
-                }
-            }
+        for part in packet {
+            let part = &part[..part.len().min(left as usize)];
+            writer.copy_to(&self.memory, part);
+            left -= part.len() as u32;
         }
         debug_assert_eq!(left, 0, "a packet is as long as its caller says");
         self.finish(needed - left);
@@ -438,13 +487,14 @@ impl Virtqueue {
         let total: u32 = readable.iter().map(Piece::len).sum();
         let len = command.len().min(total as usize);
         Cursor::new(readable, 0).copy_from(&self.memory, &mut command[..len]);
-        self.offered = Some((fetched, Offer { header: NetHeader::default(), len: len as u32 }));
+        let offer = Offer { is_plain: true, len: len as u32 };
+        self.front = Some(Front { fetched, only: None, offer });
         Ok(Some(len))
     }
 
     /// Answers the command that was copied last, as far as the guest left room.
     pub(crate) fn answer(&mut self, answer: &[u8]) {
-        let Some((fetched, _)) = self.offered.take() else { return };
+        let Some(Front { fetched, .. }) = self.front.take() else { return };
         let (_, writable) = self.pieces.split();
         let room: u32 = writable.iter().map(Piece::len).fold(0, u32::saturating_add);
         let len = (answer.len() as u32).min(room);

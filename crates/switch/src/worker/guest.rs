@@ -198,9 +198,9 @@ impl GuestSource {
         packets: &mut Received<'_>,
         magazine: &mut Magazine,
     ) -> Result<(), Untaken> {
-        let Offer { header, len } = offer;
+        let Offer { is_plain, len } = offer;
         let payload = self.arena.frame_size().payload();
-        if header.is_plain()
+        if is_plain
             && (1..=payload).contains(&len)
             && let Some(mut frame) = magazine.take()
         {
@@ -215,12 +215,13 @@ impl GuestSource {
     /// The same for packets in several frames, and those that are left undone.
     fn take_any(
         &mut self,
-        Offer { header, len }: Offer,
+        Offer { is_plain, len }: Offer,
         packets: &mut Received<'_>,
         magazine: &mut Magazine,
     ) -> Result<(), Untaken> {
+        let header = self.queue.virtqueue.header();
         let payload = self.arena.frame_size().payload();
-        let is_right = len > 0 && (header.is_plain() || self.features.check(&header, len).is_ok());
+        let is_right = len > 0 && (is_plain || self.features.check(&header, len).is_ok());
         let frames = match is_right {
             true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),
             false => Err(Untaken::Bad),
@@ -228,7 +229,7 @@ impl GuestSource {
         let mut frames = frames.inspect_err(|_| self.queue.virtqueue.discard())?;
         let room = frames.iter_mut().map(|frame| self.arena.bytes_mut(frame, HEADROOM, payload as u16));
         self.queue.virtqueue.take(room);
-        let undone = match header.is_plain() {
+        let undone = match is_plain {
             true => Ok(NetHeader::default()),
             false => self.look_at(header, &frames, len),
         };

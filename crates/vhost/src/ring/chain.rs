@@ -34,6 +34,42 @@ pub(crate) struct Fetched {
     pub(crate) len: u32,
 }
 
+/// A buffer of one descriptor that lies in one region, which is the usual kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadyBuffer {
+    pub(crate) piece: Piece,
+    /// What the guest calls it.
+    pub(crate) id: u16,
+}
+
+impl ReadyBuffer {
+    /// The buffer as one that was fetched.
+    #[inline]
+    pub(crate) fn fetched(&self) -> Fetched {
+        Fetched { id: self.id, slots: 1, len: self.piece.len() }
+    }
+}
+
+/// The buffer of a descriptor without others, in the usual case: it goes the right way, has a length that it may have, and
+/// lies in one region. `None` in all others; these are [`Walk`]'s.
+#[inline]
+pub(super) fn usual(
+    memory: &GuestMemory,
+    descriptor: RawDescriptor,
+    flags: u16,
+    direction: Direction,
+) -> Option<Piece> {
+    let is_usual = match direction {
+        Direction::FromGuest => flags & WRITE == 0 && descriptor.len <= MAX_PACKET_BYTES,
+        Direction::ToGuest => flags & WRITE != 0,
+        Direction::Both => false,
+    };
+    if !is_usual || descriptor.len == 0 || flags & (NEXT | INDIRECT) != 0 {
+        return None;
+    }
+    memory.piece(descriptor.address, descriptor.len).filter(|piece| piece.len() == descriptor.len)
+}
+
 /// Pieces of the buffers of one packet. Its memory is allocated once.
 #[derive(Debug)]
 pub(crate) struct Pieces {
@@ -61,36 +97,6 @@ impl Pieces {
     /// Pieces that we read, and those that we write.
     pub(crate) fn split(&self) -> (&[Piece], &[Piece]) {
         self.all.split_at(self.readable)
-    }
-
-    /// Adds the only buffer of a chain, in the usual case: it goes the right way, has a length that it may have, and lies
-    /// in one region. Returns `false`, and adds nothing, in all others; these are [`Walk`]'s.
-    #[inline]
-    pub(crate) fn push_only(
-        &mut self,
-        memory: &GuestMemory,
-        descriptor: RawDescriptor,
-        flags: u16,
-        direction: Direction,
-    ) -> bool {
-        let is_usual = match direction {
-            Direction::FromGuest => flags & WRITE == 0 && descriptor.len <= MAX_PACKET_BYTES,
-            Direction::ToGuest => flags & WRITE != 0,
-            Direction::Both => false,
-        };
-        if !is_usual || descriptor.len == 0 || self.all.len() == MAX_PIECES {
-            return false;
-        }
-        match memory.piece(descriptor.address, descriptor.len) {
-            Some(piece) if piece.len() == descriptor.len => {
-                self.all.push(piece);
-                if direction == Direction::FromGuest {
-                    self.readable = self.all.len();
-                }
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Adds one buffer, which may lie in several regions.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::LOOK_AHEAD;
-use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, WRITE, Walk};
+use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, ReadyBuffer, WRITE, Walk, usual};
 use super::packed_notes::PackedNotes;
 use super::position::{AVAIL, FLAGS, ID, LEN, Position, USED};
 use crate::error::{RingError, VhostError};
@@ -112,21 +112,17 @@ impl PackedRing {
         if !self.is_available(at) {
             return Ok(None);
         }
-        let only = self.ring.descriptor(at.index);
-        if only.fourth & (NEXT | INDIRECT) == 0 && pieces.push_only(memory, only, only.fourth, direction) {
-            return Ok(Some(Fetched { id: only.third, slots: 1, len: only.len }));
-        }
         let walk = Walk::new(memory, pieces, direction, u32::from(self.size));
         self.walk(walk, at.index).map(Some)
     }
 
     #[inline]
-    pub(super) fn peek(&self, ahead: u16) -> Option<RawDescriptor> {
-        if ahead >= self.size {
-            return None;
-        }
+    pub(super) fn look(&self, memory: &GuestMemory, ahead: u16, direction: Direction) -> Option<ReadyBuffer> {
         let at = self.next.after(ahead, self.size);
-        self.is_available(at).then(|| self.ring.descriptor(at.index))
+        let is_available = ahead < self.size && self.is_available(at);
+        let descriptor = is_available.then(|| self.ring.descriptor(at.index))?;
+        let piece = usual(memory, descriptor, descriptor.fourth, direction)?;
+        Some(ReadyBuffer { piece, id: descriptor.third })
     }
 
     /// Begins to bring the entry that is `ahead` entries behind the next one into the cache.

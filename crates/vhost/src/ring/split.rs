@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, Walk};
+use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, ReadyBuffer, Walk, usual};
 use super::split_notes;
 use crate::error::{RingError, VhostError};
 use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
@@ -87,10 +87,7 @@ impl SplitRing {
     /// A buffer is taken by the same store that shows it as used, so none is ever in flight, and the used index says all.
     /// Another kind of back end may have left some: that is fine if they are the next available ones in their order.
     pub(crate) fn note_in(&mut self, region: Area, entries: u16) -> Result<(), VhostError> {
-        split_notes::check(&region, entries, self.next, |position| {
-            let entry = ENTRIES + 2 * self.slot(position);
-            self.available.load_u16(entry, Ordering::Relaxed)
-        })?;
+        split_notes::check(&region, entries, self.next, |position| self.head(position))?;
         split_notes::begin(&region, entries, self.next);
         self.notes = Some(Box::new(region));
         Ok(())
@@ -128,33 +125,37 @@ impl SplitRing {
         if !self.is_available(position)? {
             return Ok(None);
         }
-        let entry = ENTRIES + 2 * self.slot(position);
-        let head = self.available.load_u16(entry, Ordering::Relaxed);
-        if head < self.size {
-            let only = self.descriptors.descriptor(head);
-            if only.third & (NEXT | INDIRECT) == 0 && pieces.push_only(memory, only, only.third, direction) {
-                return Ok(Some(Fetched { id: head, slots: 1, len: only.len }));
-            }
-        }
+        let head = self.head(position);
         let walk = Walk::new(memory, pieces, direction, u32::from(self.size));
         self.walk(walk, head).map(Some)
     }
 
+    /// The head at a position that the guest has shown, as the guest wrote it.
     #[inline]
-    pub(super) fn peek(&self, ahead: u16) -> Option<RawDescriptor> {
-        if ahead >= self.seen.wrapping_sub(self.next) {
-            return None;
-        }
-        let entry = ENTRIES + 2 * self.slot(self.next.wrapping_add(ahead));
-        let head = self.available.load_u16(entry, Ordering::Relaxed);
-        (head < self.size).then(|| self.descriptors.descriptor(head))
+    fn head(&self, position: u16) -> u16 {
+        self.available.load_u16(ENTRIES + 2 * self.slot(position), Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        memory: &GuestMemory,
+        ahead: u16,
+        direction: Direction,
+    ) -> Option<ReadyBuffer> {
+        let position = self.next.wrapping_add(ahead);
+        // What is wrong with the index is told when the buffer is fetched.
+        let is_available = self.is_available(position).unwrap_or(false);
+        let id = is_available.then(|| self.head(position)).filter(|head| *head < self.size)?;
+        let descriptor = self.descriptors.descriptor(id);
+        let piece = usual(memory, descriptor, descriptor.third, direction)?;
+        Some(ReadyBuffer { piece, id })
     }
 
     /// Begins to bring the descriptor that is `ahead` entries behind the next one into the cache, and the used entry.
     #[inline]
     pub(super) fn fetch_entry(&self, ahead: u16) {
-        let entry = ENTRIES + 2 * self.slot(self.next.wrapping_add(ahead));
-        let head = self.available.load_u16(entry, Ordering::Relaxed);
+        let head = self.head(self.next.wrapping_add(ahead));
         if head < self.size {
             self.descriptors.prefetch(16 * usize::from(head), Purpose::Read);
         }

@@ -22,7 +22,8 @@ fn driver(features: Features, size: u16) -> Driver {
 
 /// The packet at the front, copied into frames of `frame` bytes.
 fn take_all(queue: &mut Virtqueue, frame: usize) -> Option<(NetHeader, Vec<u8>)> {
-    let Offer { header, len } = queue.offered().expect("the driver keeps the rules")?;
+    let Offer { len, .. } = queue.offered().expect("the driver keeps the rules")?;
+    let header = queue.header();
     let mut packet = vec![0; len as usize];
     assert_eq!(queue.take(packet.chunks_mut(frame)), len);
     Some((header, packet))
@@ -56,8 +57,9 @@ fn a_packet_and_its_header_come_out_as_they_went_in() {
         driver.send(header, &[b"for", b"e", b"bay"]).expect("the ring is empty");
         assert_eq!(queue.offered(), Ok(None), "the driver has not shown it yet");
         driver.publish();
-        let offer = Offer { header, len: 7 };
+        let offer = Offer { is_plain: false, len: 7 };
         assert_eq!([queue.offered(), queue.offered()], [Ok(Some(offer)); 2]);
+        assert_eq!(queue.header(), header);
         assert_eq!(take_all(&mut queue, 2), Some((header, b"forebay".to_vec())));
         assert_eq!(queue.offered(), Ok(None));
         assert!(driver.used().is_none(), "it was not published yet");
