@@ -38,6 +38,7 @@ mod memory;
 mod moderation;
 mod outlet;
 mod parcel;
+mod polled;
 mod proposal;
 mod receive;
 mod reclaim;
@@ -61,7 +62,7 @@ use arc_swap::Cache;
 use forebay_control::PortId;
 use forebay_control::rule::MAX_OUTPUTS;
 use forebay_hints::Values;
-use forebay_policy::{Linger, Pace, RunList};
+use forebay_policy::{Linger, Pace, RunList, Standing};
 use forebay_pool::{Burst, MAX_SEGMENTS_PER_PACKET};
 use forebay_wire::net_header::NetHeader;
 use forebay_xsk::Transmitter;
@@ -89,6 +90,7 @@ pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, Supplied
 use doorbell::Doorbell;
 use join::JointRun;
 use parcel::Parcel;
+use polled::Polled;
 use record::Record;
 use repeat::Repeats;
 use rule::Asked;
@@ -113,6 +115,7 @@ pub(crate) struct Worker {
     supplies: [Option<Box<Supply>>; COLLECTORS],
     doorbell: Doorbell,
     run_list: RunList,
+    polled: Polled,
     /// `None` in a worker all of whose outputs are in memory.
     transmitter: Option<Transmitter>,
     /// Outputs that this worker owns, by port.
@@ -167,6 +170,7 @@ impl Worker {
             supplies: [const { None }; COLLECTORS],
             doorbell,
             run_list: RunList::new(slots),
+            polled: Polled::new(),
             transmitter,
             outlets: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             owing: Vec::with_capacity(shared.max_ports),
@@ -214,7 +218,11 @@ impl Worker {
         served.settle();
 
         self.run_list.served(slot.0, packets, standing);
+        let is_to_be_polled = standing == Standing::Empty && matches!(served.source, Source::Guest(_));
         self.sources[slot.index()] = Some(served);
+        if is_to_be_polled {
+            self.poll_guest(slot);
+        }
         packets
     }
 }

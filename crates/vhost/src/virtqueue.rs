@@ -64,13 +64,12 @@ pub struct Offer {
     pub len: u32,
 }
 
-/// The buffer at the front of a transmit queue.
+/// The packet at the front of a transmit queue.
 #[derive(Clone, Copy, Debug)]
 struct Front {
-    fetched: Fetched,
-    /// The only piece that it has; `None`: see [`Virtqueue::pieces`].
-    only: Option<Piece>,
     offer: Offer,
+    /// Its buffer, whose pieces were listed. `None`: it is the first of those that are ready.
+    chain: Option<Fetched>,
 }
 
 /// What became of a packet for a guest.
@@ -93,7 +92,7 @@ pub struct Virtqueue {
     pieces: Pieces,
     /// Buffers of the packet that is being written.
     chains: Vec<Fetched>,
-    /// The buffer at the front, while a packet is offered.
+    /// While a packet is offered.
     front: Option<Front>,
     /// Header of the packet that was offered last, as the guest wrote it.
     header: [u8; MAX_HEADER_BYTES],
@@ -200,29 +199,29 @@ impl Virtqueue {
             return Ok(Some(front.offer));
         }
         self.look_ahead(Direction::FromGuest, Purpose::Read);
-        let (fetched, only) = match self.ready.first() {
-            Some(buffer) => (buffer.fetched(), Some(buffer.piece)),
+        let ready = self.ready.first();
+        let (len, chain) = match &ready {
+            Some(buffer) => (buffer.piece.len(), None),
             None => match self.fetch_front()? {
-                Some(fetched) => (fetched, None),
+                Some(fetched) => (fetched.len, Some(fetched)),
                 None => return Ok(None),
             },
         };
         let needed = self.header_bytes;
-        let Some(len) = fetched.len.checked_sub(needed) else {
-            return Err(self.cause(RingError::TooShort { len: fetched.len, needed }));
+        let Some(payload) = len.checked_sub(needed) else {
+            return Err(self.cause(RingError::TooShort { len, needed }));
         };
-        match &only {
+        let header = &mut self.header[..needed as usize];
+        match &ready {
             // The usual case, with a length that the compiler knows.
-            Some(only) if needed == USUAL_HEADER => {
-                self.memory.copy_from(only, 0, &mut self.header[..USUAL_HEADER as usize]);
+            Some(buffer) if needed == USUAL_HEADER => {
+                self.memory.copy_from(&buffer.piece, 0, &mut header[..USUAL_HEADER as usize]);
             }
-            Some(only) => self.memory.copy_from(only, 0, &mut self.header[..needed as usize]),
-            None => {
-                Cursor::new(self.pieces.all(), 0).copy_from(&self.memory, &mut self.header[..needed as usize])
-            }
+            Some(buffer) => self.memory.copy_from(&buffer.piece, 0, header),
+            None => Cursor::new(self.pieces.all(), 0).copy_from(&self.memory, header),
         }
-        let offer = Offer { is_plain: self.header().is_plain(), len };
-        self.front = Some(Front { fetched, only, offer });
+        let offer = Offer { is_plain: self.header().is_plain(), len: payload };
+        self.front = Some(Front { offer, chain });
         Ok(Some(offer))
     }
 
@@ -257,14 +256,15 @@ impl Virtqueue {
     }
 
     /// Writes the header of a packet, unless it is there already. Most headers are alike, and one that is only read stays in
-    /// the caches of both processors.
+    /// the caches of both processors. They are compared as numbers: a processor that reads bytes together which were just
+    /// written one by one waits until all its writes so far are done.
     #[inline]
-    fn put_header(&self, only: &Piece, bytes: &[u8; MAX_HEADER_BYTES]) {
-        let bytes = &bytes[..USUAL_HEADER as usize];
-        let mut before = [0; USUAL_HEADER as usize];
-        self.memory.copy_from(only, 0, &mut before);
-        if before != bytes {
-            self.memory.copy_to(only, 0, bytes);
+    fn put_header(&self, only: &Piece, header: NetHeader) {
+        let (mut low, mut high) = ([0; 8], [0; 4]);
+        self.memory.copy_from(only, 0, &mut low);
+        self.memory.copy_from(only, 8, &mut high);
+        if (u64::from_le_bytes(low), u32::from_le_bytes(high)) != header.to_numbers(1) {
+            self.memory.copy_to(only, 0, &header.to_bytes(1)[..USUAL_HEADER as usize]);
         }
     }
 
@@ -280,22 +280,30 @@ impl Virtqueue {
     /// Returns the number of bytes copied: less than the packet has only if the frames are too few. Packet path.
     #[inline]
     pub fn take<'a>(&mut self, frames: impl IntoIterator<Item = &'a mut [u8]>) -> u32 {
-        let Some(Front { fetched, only, offer }) = self.front.take() else { return 0 };
+        let Some(Front { offer, chain }) = &self.front else { return 0 };
         let mut copied = 0;
-        if let Some(only) = &only {
-            for frame in frames {
-                let len = (frame.len() as u32).min(offer.len - copied);
-                self.memory.copy_from(only, self.header_bytes + copied, &mut frame[..len as usize]);
-                copied += len;
+        let fetched = match (chain, self.ready.first()) {
+            (None, Some(buffer)) => {
+                for frame in frames {
+                    let len = (frame.len() as u32).min(offer.len - copied);
+                    let at = self.header_bytes + copied;
+                    self.memory.copy_from(&buffer.piece, at, &mut frame[..len as usize]);
+                    copied += len;
+                }
+                buffer.fetched()
             }
-        } else {
-            let mut reader = Cursor::new(self.pieces.all(), self.header_bytes);
-            for frame in frames {
-                let len = (frame.len() as u32).min(offer.len - copied);
-                reader.copy_from(&self.memory, &mut frame[..len as usize]);
-                copied += len;
+            (Some(fetched), _) => {
+                let mut reader = Cursor::new(self.pieces.all(), self.header_bytes);
+                for frame in frames {
+                    let len = (frame.len() as u32).min(offer.len - copied);
+                    reader.copy_from(&self.memory, &mut frame[..len as usize]);
+                    copied += len;
+                }
+                *fetched
             }
-        }
+            (None, None) => return 0,
+        };
+        self.front = None;
         self.complete(&fetched, 0);
         copied
     }
@@ -303,8 +311,9 @@ impl Virtqueue {
     /// Gives the buffers of the offered packet back to the guest without a copy. Packet path.
     #[inline]
     pub fn discard(&mut self) {
-        if let Some(front) = self.front.take() {
-            self.complete(&front.fetched, 0);
+        let Some(Front { chain, .. }) = self.front.take() else { return };
+        if let Some(fetched) = chain.or_else(|| self.ready.first().map(|buffer| buffer.fetched())) {
+            self.complete(&fetched, 0);
         }
     }
 
@@ -323,7 +332,7 @@ impl Virtqueue {
         self.look_ahead(Direction::ToGuest, Purpose::Write);
         match self.ready.first() {
             Some(buffer) if self.header_bytes == USUAL_HEADER && buffer.piece.len() >= needed => {
-                self.put_header(&buffer.piece, &header.to_bytes(1));
+                self.put_header(&buffer.piece, header);
                 let mut left = len;
                 for part in packet {
                     let part = &part[..part.len().min(left as usize)];
@@ -488,13 +497,13 @@ impl Virtqueue {
         let len = command.len().min(total as usize);
         Cursor::new(readable, 0).copy_from(&self.memory, &mut command[..len]);
         let offer = Offer { is_plain: true, len: len as u32 };
-        self.front = Some(Front { fetched, only: None, offer });
+        self.front = Some(Front { offer, chain: Some(fetched) });
         Ok(Some(len))
     }
 
     /// Answers the command that was copied last, as far as the guest left room.
     pub(crate) fn answer(&mut self, answer: &[u8]) {
-        let Some(Front { fetched, .. }) = self.front.take() else { return };
+        let Some(Front { chain: Some(fetched), .. }) = self.front.take() else { return };
         let (_, writable) = self.pieces.split();
         let room: u32 = writable.iter().map(Piece::len).fold(0, u32::saturating_add);
         let len = (answer.len() as u32).min(room);

@@ -88,16 +88,23 @@ impl NetHeader {
         }
     }
 
+    /// The usual header of 12 bytes as two numbers, the first byte lowest. `buffers` is the number of chains that the packet
+    /// lies in.
+    #[inline]
+    pub fn to_numbers(self, buffers: u16) -> (u64, u32) {
+        let kind = u16::from_le_bytes([self.flags, self.gso_type]);
+        let parts = [self.csum_start, self.gso_size, self.hdr_len, kind];
+        let low = parts.into_iter().fold(0, |number, part| number << 16 | u64::from(part));
+        (low, u32::from(buffers) << 16 | u32::from(self.csum_offset))
+    }
+
     /// Writes the longest header. `buffers` is the number of chains that the packet lies in; it has a hash of no kind.
     #[inline]
     pub fn to_bytes(self, buffers: u16) -> [u8; MAX_HEADER_BYTES] {
         let mut bytes = [0; MAX_HEADER_BYTES];
-        bytes[0] = self.flags;
-        bytes[1] = self.gso_type;
-        let numbers = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset, buffers];
-        for (index, number) in numbers.into_iter().enumerate() {
-            bytes[2 + 2 * index..4 + 2 * index].copy_from_slice(&number.to_le_bytes());
-        }
+        let (low, high) = self.to_numbers(buffers);
+        bytes[..8].copy_from_slice(&low.to_le_bytes());
+        bytes[8..12].copy_from_slice(&high.to_le_bytes());
         bytes
     }
 }

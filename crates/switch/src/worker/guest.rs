@@ -80,7 +80,7 @@ pub(crate) struct GuestSource {
     supply: u8,
     /// What both ends agreed on.
     features: Features,
-    /// The guest kicks when it has packets.
+    /// The guest was asked to kick when it has packets.
     is_armed: bool,
     is_broken: bool,
 }
@@ -122,7 +122,7 @@ impl GuestSource {
         self.queue.into_virtqueue()
     }
 
-    /// Copies the next packets into frames, and gives their buffers back to the guest.
+    /// Copies the next packets into frames, and gives their buffers back to the guest, which kicks no more.
     pub(super) fn receive(
         &mut self,
         mut packets: Received<'_>,
@@ -134,13 +134,19 @@ impl GuestSource {
         if self.is_broken {
             return lost;
         }
-        let heard = if std::mem::take(&mut self.is_armed) {
-            self.queue.virtqueue.suppress_kicks();
-            self.queue.virtqueue.hear_kicks()
-        } else {
-            Ok(())
+        let heard = match std::mem::take(&mut self.is_armed) {
+            true => {
+                self.queue.virtqueue.suppress_kicks();
+                self.queue.virtqueue.hear_kicks()
+            }
+            false => Ok(()),
         };
         let taken = heard.and_then(|()| self.take_all(&mut packets, piece, magazine, &mut lost));
+        let taken = match taken {
+            // A kick that came too late for its packet.
+            Ok(0) => self.queue.virtqueue.hear_kicks(),
+            other => other.map(|_| ()),
+        };
         let fault = self.queue.virtqueue.is_broken().then_some(RingError::MemoryFault);
         if let Some(error) = taken.err().or(fault) {
             self.is_broken = true;
@@ -157,15 +163,15 @@ impl GuestSource {
         piece: Piece,
         magazine: &mut Magazine,
         lost: &mut Lost,
-    ) -> Result<(), RingError> {
+    ) -> Result<u32, RingError> {
         let (mut taken, mut bytes) = (0, 0);
         let ended = loop {
             if taken >= piece.packets || bytes >= piece.bytes || packets.burst.is_full() {
-                break Ok(());
+                break Ok(taken);
             }
             let offer = match self.queue.virtqueue.offered() {
                 Ok(Some(offer)) => offer,
-                Ok(None) => break Ok(()),
+                Ok(None) => break Ok(taken),
                 Err(error) => break Err(error),
             };
             taken += 1;
@@ -272,16 +278,16 @@ impl GuestSource {
         }
     }
 
-    /// Whether the guest has more. If not, it is to kick when it has.
-    pub(super) fn has_more(&mut self) -> bool {
-        if self.is_broken {
-            return false;
-        }
-        if self.queue.virtqueue.has_waiting() {
-            return true;
-        }
+    /// Whether packets wait.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.is_broken && self.queue.virtqueue.has_waiting()
+    }
+
+    /// The guest is to kick when it has packets. Says whether it has some already, of which it may not tell.
+    pub(super) fn allow_kicks(&mut self) -> bool {
         self.is_armed = true;
-        self.queue.virtqueue.allow_kicks()
+        !self.is_broken && self.queue.virtqueue.allow_kicks()
     }
 }
 

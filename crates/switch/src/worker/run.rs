@@ -60,7 +60,8 @@ impl Worker {
         if self.run_list.wants_look() {
             self.doorbell.look_now(&mut self.run_list);
         }
-        self.run_list.pop().map(Slot)
+        let next = self.run_list.pop();
+        next.or_else(|| self.look_at_guests().then(|| self.run_list.pop()).flatten()).map(Slot)
     }
 
     /// Waits for packets or commands, from `began` on.
@@ -69,12 +70,12 @@ impl Worker {
             self.deliver_handed(began);
             return Wait::None;
         }
-        let is_anybody_ready = self.doorbell.look_now(&mut self.run_list);
+        let is_anybody_ready = self.doorbell.look_now(&mut self.run_list) | self.look_at_guests();
         self.tend();
         if is_anybody_ready || self.reclaim() {
             return Wait::None;
         }
-        let comes = self.linger(clock, began);
+        let comes = self.linger(clock, began) || self.await_kicks();
         if !comes {
             let now = clock.read().now;
             self.doorbell.sleep(self.wakes_at(now), now, &mut self.run_list);
@@ -95,7 +96,7 @@ impl Worker {
         let due = self.moderation.next();
         let (mut waited, mut comes, mut goes_on) = (0, false, true);
         while !comes && goes_on && waited < window {
-            comes = self.doorbell.look_now(&mut self.run_list);
+            comes = self.look_at_guests() || self.doorbell.look_now(&mut self.run_list);
             let now = clock.read().now;
             comes |= due.is_some_and(|due| due <= now);
             let looked = std::mem::replace(&mut waited, now.since(began));

@@ -105,11 +105,12 @@ impl Source {
         }
     }
 
-    /// Whether more packets wait. If none does, the sender wakes the worker with its next packet.
+    /// Whether more packets wait. If none does, the sender wakes the worker with its next packet; a guest must be asked for
+    /// that.
     #[inline]
-    pub(super) fn has_more(&mut self) -> bool {
+    pub(super) fn has_more(&self) -> bool {
         match self {
-            Source::Guest(guest) => guest.has_more(),
+            Source::Guest(guest) => guest.has_waiting(),
             Source::Xsk(_) | Source::Memory(_) => self.occupancy() > 0,
         }
     }

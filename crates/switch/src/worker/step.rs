@@ -13,6 +13,7 @@ impl Worker {
         let handed = self.deliver_handed(moment.now);
         self.observe_poll(self.run_list.is_empty(), moment.now);
         let served = self.run_list.pop().map_or(0, |slot| self.run_once(Slot(slot), moment));
+        self.await_kicks();
         self.tend();
         handed + served
     }
