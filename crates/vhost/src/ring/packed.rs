@@ -61,7 +61,7 @@ impl PackedRing {
     /// A ring whose parts are as long as [`part_bytes`] says. `None`: the base is not in the ring.
     pub(crate) fn new([ring, driver, device]: [Area; 3], size: u16, base: u32) -> Option<Self> {
         let (next, completed) = (Position::from_bits(base as u16), Position::from_bits((base >> 16) as u16));
-        let is_inside = next.index < size && completed.index < size;
+        let is_inside = next.index() < size && completed.index() < size;
         is_inside.then_some(Self {
             ring,
             driver,
@@ -92,9 +92,9 @@ impl PackedRing {
 
     #[inline]
     fn is_available(&self, at: Position) -> bool {
-        let flags = self.ring.load_u16(usize::from(at.index) * 16 + FLAGS, Ordering::Acquire);
+        let flags = self.ring.load_u16(usize::from(at.index()) * 16 + FLAGS, Ordering::Acquire);
         let (avail, used) = (flags & AVAIL != 0, flags & USED != 0);
-        avail == at.wrap && used != at.wrap
+        avail == at.wrap() && used != at.wrap()
     }
 
     #[inline]
@@ -113,14 +113,14 @@ impl PackedRing {
             return Ok(None);
         }
         let walk = Walk::new(memory, pieces, direction, u32::from(self.size));
-        self.walk(walk, at.index).map(Some)
+        self.walk(walk, at.index()).map(Some)
     }
 
     #[inline]
     pub(super) fn look(&self, memory: &GuestMemory, ahead: u16, direction: Direction) -> Option<ReadyBuffer> {
         let at = self.next.after(ahead, self.size);
         let is_available = ahead < self.size && self.is_available(at);
-        let descriptor = is_available.then(|| self.ring.descriptor(at.index))?;
+        let descriptor = is_available.then(|| self.ring.descriptor(at.index()))?;
         let piece = usual(memory, descriptor, descriptor.fourth, direction)?;
         Some(ReadyBuffer { piece, id: descriptor.third })
     }
@@ -129,7 +129,7 @@ impl PackedRing {
     #[inline]
     pub(super) fn fetch_entry(&self, ahead: u16) {
         let at = self.next.after(ahead.min(self.size - 1), self.size);
-        self.ring.prefetch(16 * usize::from(at.index), Purpose::Write);
+        self.ring.prefetch(16 * usize::from(at.index()), Purpose::Write);
     }
 
     /// Follows the chain, whose descriptors lie next to each other. Its last one has its id.
@@ -166,14 +166,14 @@ impl PackedRing {
         if let Some(notes) = &mut self.notes {
             notes.take(&self.ring, at, fetched.slots, self.size);
         }
-        let offset = usize::from(at.index) * 16;
+        let offset = usize::from(at.index()) * 16;
         self.ring.store_u32(offset + LEN, written, Ordering::Relaxed);
         self.ring.store_u16(offset + ID, fetched.id, Ordering::Relaxed);
-        let flags = if at.wrap { AVAIL | USED } else { 0 } | if written > 0 { WRITE } else { 0 };
+        let flags = if at.wrap() { AVAIL | USED } else { 0 } | if written > 0 { WRITE } else { 0 };
         match self.hidden {
             // The guest looks at descriptors in their order, so those behind a hidden one are hidden, too.
             Some(_) => self.ring.store_u16(offset + FLAGS, flags, Ordering::Release),
-            None => self.hidden = Some((at.index, flags)),
+            None => self.hidden = Some((at.index(), flags)),
         }
         self.completed = at.after(fetched.slots, self.size);
         self.next = self.next.after(fetched.slots, self.size);

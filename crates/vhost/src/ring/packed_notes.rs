@@ -48,7 +48,8 @@ pub(crate) struct PackedNotes {
 /// What a region says.
 struct Read {
     free: [u16; 2],
-    positions: [Position; 2],
+    /// `None`: no ring has so many entries.
+    positions: [Option<Position>; 2],
 }
 
 impl PackedNotes {
@@ -104,8 +105,8 @@ impl PackedNotes {
 
     /// Both positions by one store.
     fn store_positions(&self, now: Position) {
-        let indexes = u64::from(now.index) | u64::from(self.settled.index) << 16;
-        let wraps = u64::from(now.wrap) << 32 | u64::from(self.settled.wrap) << 40;
+        let indexes = u64::from(now.index()) | u64::from(self.settled.index()) << 16;
+        let wraps = u64::from(now.wrap()) << 32 | u64::from(self.settled.wrap()) << 40;
         self.area.store_u64(POSITIONS, indexes | wraps, Ordering::Release);
     }
 
@@ -118,7 +119,7 @@ impl PackedNotes {
         self.left -= slots;
         let (head, mut entry, mut last) = (self.free, self.free, self.free);
         for slot in 0..slots {
-            let descriptor = ring.descriptor(at.after(slot, size).index);
+            let descriptor = ring.descriptor(at.after(slot, size).index());
             self.store_descriptor(entry, descriptor);
             last = entry;
             entry = self.next[usize::from(entry)];
@@ -174,10 +175,10 @@ impl PackedNotes {
 /// Puts back into the ring what was taken and not shown. Returns where the ring goes on.
 fn recover(area: &Area, entries: u16, ring: &Area, size: u16) -> Result<Position, VhostError> {
     let malformed = |what| VhostError::BadNotes { what };
-    let Read { free: [free, settled_free], positions: [now, settled] } = read(area);
-    if now.index >= size || settled.index >= size {
+    let Read { free: [free, settled_free], positions } = read(area);
+    let [Some(now), Some(settled)] = positions.map(|at| at.filter(|at| at.index() < size)) else {
         return Err(malformed("a position outside of the ring"));
-    }
+    };
     // The last back end died between noting that the guest is shown something and noting that it was. Meanwhile the guest
     // may have made the descriptor available for the next lap.
     let was_shown = now != settled && !is_available(ring, settled);
@@ -206,7 +207,7 @@ fn read(area: &Area) -> Read {
     let heads = area.load_u32(HEADS, Ordering::Acquire);
     let bits = area.load_u64(POSITIONS);
     let position =
-        |index: u32, wrap: u32| Position { index: (bits >> index) as u16, wrap: bits >> wrap & 0xff != 0 };
+        |index: u32, wrap: u32| Position::checked((bits >> index) as u16, bits >> wrap & 0xff != 0);
     Read { free: [heads as u16, (heads >> 16) as u16], positions: [position(0, 32), position(16, 40)] }
 }
 
@@ -216,8 +217,8 @@ fn load_u16(area: &Area, entry: u16, offset: usize) -> u16 {
 
 /// Whether the descriptor there still waits to be used.
 fn is_available(ring: &Area, at: Position) -> bool {
-    let flags = ring.load_u16(usize::from(at.index) * 16 + FLAGS, Ordering::Acquire);
-    (flags & AVAIL != 0) == at.wrap && (flags & USED != 0) != at.wrap
+    let flags = ring.load_u16(usize::from(at.index()) * 16 + FLAGS, Ordering::Acquire);
+    (flags & AVAIL != 0) == at.wrap() && (flags & USED != 0) != at.wrap()
 }
 
 /// Which entries are in the list that begins at `head`; it may be any list.
@@ -245,13 +246,13 @@ fn put_back(
             return Err(VhostError::BadNotes { what: "an entry outside of the region" });
         }
         let from = FIRST + ENTRY * usize::from(entry);
-        let offset = usize::from(to.index) * 16;
+        let offset = usize::from(to.index()) * 16;
         ring.store_u64(offset, area.load_u64(from + ADDRESS), Ordering::Relaxed);
         let len = area.load_u32(from + DESCRIPTOR_LEN, Ordering::Relaxed);
         ring.store_u32(offset + LEN, len, Ordering::Relaxed);
         ring.store_u16(offset + ID, load_u16(area, entry, DESCRIPTOR_ID), Ordering::Relaxed);
         let flags = load_u16(area, entry, DESCRIPTOR_FLAGS) & !(AVAIL | USED);
-        let flags = flags | if to.wrap { AVAIL } else { USED };
+        let flags = flags | if to.wrap() { AVAIL } else { USED };
         ring.store_u16(offset + FLAGS, flags, Ordering::Release);
         to = to.after(1, size);
         entry = load_u16(area, entry, NEXT);

@@ -11,33 +11,53 @@ pub(super) const FLAGS: usize = 14;
 /// The wrap counter in a position of 16 bits.
 const WRAP: u16 = 1 << 15;
 
-/// A place in the ring, and the lap's bit.
+/// A place in the ring, and the lap's bit. It is one number of 32 bits, for the reason that [`super::split::Index`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) index: u16,
-    pub(super) wrap: bool,
-}
+pub(super) struct Position(u32);
 
 impl Position {
-    pub(super) fn from_bits(bits: u16) -> Self {
-        Self { index: bits & !WRAP, wrap: bits & WRAP != 0 }
+    /// `index` is less than 32,768.
+    #[inline]
+    pub(super) fn new(index: u16, wrap: bool) -> Self {
+        Self(u32::from(index) | u32::from(wrap) << 15)
     }
 
+    /// `None`: no ring has so many entries.
+    pub(super) fn checked(index: u16, wrap: bool) -> Option<Self> {
+        (index & WRAP == 0).then(|| Self::new(index, wrap))
+    }
+
+    #[inline]
+    pub(super) fn from_bits(bits: u16) -> Self {
+        Self(bits.into())
+    }
+
+    #[inline]
     pub(super) fn bits(self) -> u16 {
-        self.index | if self.wrap { WRAP } else { 0 }
+        self.0 as u16
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> u16 {
+        self.bits() & !WRAP
+    }
+
+    #[inline]
+    pub(super) fn wrap(self) -> bool {
+        self.bits() & WRAP != 0
     }
 
     #[inline]
     pub(super) fn after(self, slots: u16, size: u16) -> Self {
-        let index = u32::from(self.index) + u32::from(slots);
+        let index = u32::from(self.index()) + u32::from(slots);
         match index.checked_sub(u32::from(size)) {
-            Some(index) => Self { index: index as u16, wrap: !self.wrap },
-            None => Self { index: index as u16, wrap: self.wrap },
+            Some(index) => Self::new(index as u16, !self.wrap()),
+            None => Self::new(index as u16, self.wrap()),
         }
     }
 
     /// Slots from the start of the last lap with a set bit, modulo two laps.
     pub(super) fn in_two_laps(self, size: u16) -> u32 {
-        u32::from(self.index) + if self.wrap { 0 } else { u32::from(size) }
+        u32::from(self.index()) + if self.wrap() { 0 } else { u32::from(size) }
     }
 }

@@ -32,19 +32,47 @@ pub(crate) struct SplitRing {
     used: Area,
     size: u16,
     /// Next available entry to take.
-    next: u16,
+    next: Index,
     /// The guest's index of available entries, when it was last read.
-    seen: u16,
+    seen: Index,
     /// Next used entry to write.
-    completed: u16,
+    completed: Index,
     /// Used entries that the guest was shown.
-    published: u16,
+    published: Index,
     /// Used entries when it was last decided about a call.
-    judged: u16,
+    judged: Index,
     has_events: bool,
     has_indirect: bool,
     /// What the next back end is to know, if the front end keeps it.
     notes: Option<Box<Area>>,
+}
+
+/// A free-running number of 16 bits, kept in 32. Compilers read two bytes four bytes wide where they may, and a processor that
+/// reads four bytes of which it just wrote two waits until all its writes so far are done, also those into guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Index(u32);
+
+impl Index {
+    #[inline]
+    fn new(number: u16) -> Self {
+        Self(number.into())
+    }
+
+    #[inline]
+    fn get(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline]
+    fn plus(self, entries: u16) -> Self {
+        Self::new(self.get().wrapping_add(entries))
+    }
+
+    /// Entries from `other` up to this.
+    #[inline]
+    fn since(self, other: Self) -> u16 {
+        self.get().wrapping_sub(other.get())
+    }
 }
 
 /// Cursors are free-running 16-bit numbers: an event between two of them was passed.
@@ -60,7 +88,7 @@ impl SplitRing {
     /// last back end stopped, also one that was killed. What front ends say instead differs: DPDK says 0 whenever it
     /// connects again.
     pub(crate) fn new([descriptors, available, used]: [Area; 3], size: u16) -> Self {
-        let completed = used.load_u16(INDEX, Ordering::Relaxed);
+        let completed = Index::new(used.load_u16(INDEX, Ordering::Relaxed));
         Self {
             descriptors,
             available,
@@ -87,25 +115,26 @@ impl SplitRing {
     /// A buffer is taken by the same store that shows it as used, so none is ever in flight, and the used index says all.
     /// Another kind of back end may have left some: that is fine if they are the next available ones in their order.
     pub(crate) fn note_in(&mut self, region: Area, entries: u16) -> Result<(), VhostError> {
-        split_notes::check(&region, entries, self.next, |position| self.head(position))?;
-        split_notes::begin(&region, entries, self.next);
+        let next = self.next.get();
+        split_notes::check(&region, entries, next, |position| self.head(Index::new(position)))?;
+        split_notes::begin(&region, entries, next);
         self.notes = Some(Box::new(region));
         Ok(())
     }
 
     #[inline]
-    fn slot(&self, cursor: u16) -> usize {
-        usize::from(cursor & (self.size - 1))
+    fn slot(&self, index: Index) -> usize {
+        usize::from(index.get() & (self.size - 1))
     }
 
     /// Whether there is an entry at `position`. Reads the guest's index only when the last one is used up.
     #[inline]
-    fn is_available(&mut self, position: u16) -> Result<bool, RingError> {
+    fn is_available(&mut self, position: Index) -> Result<bool, RingError> {
         if self.seen != position {
             return Ok(true);
         }
-        self.seen = self.available.load_u16(INDEX, Ordering::Acquire);
-        let ahead = self.seen.wrapping_sub(self.next);
+        self.seen = Index::new(self.available.load_u16(INDEX, Ordering::Acquire));
+        let ahead = self.seen.since(self.next);
         if ahead > self.size {
             self.seen = position;
             return Err(RingError::TooManyAvailable { ahead, size: self.size });
@@ -121,7 +150,7 @@ impl SplitRing {
         direction: Direction,
         pieces: &mut Pieces,
     ) -> Result<Option<Fetched>, RingError> {
-        let position = self.next.wrapping_add(ahead);
+        let position = self.next.plus(ahead);
         if !self.is_available(position)? {
             return Ok(None);
         }
@@ -132,7 +161,7 @@ impl SplitRing {
 
     /// The head at a position that the guest has shown, as the guest wrote it.
     #[inline]
-    fn head(&self, position: u16) -> u16 {
+    fn head(&self, position: Index) -> u16 {
         self.available.load_u16(ENTRIES + 2 * self.slot(position), Ordering::Relaxed)
     }
 
@@ -143,7 +172,7 @@ impl SplitRing {
         ahead: u16,
         direction: Direction,
     ) -> Option<ReadyBuffer> {
-        let position = self.next.wrapping_add(ahead);
+        let position = self.next.plus(ahead);
         // What is wrong with the index is told when the buffer is fetched.
         let is_available = self.is_available(position).unwrap_or(false);
         let id = is_available.then(|| self.head(position)).filter(|head| *head < self.size)?;
@@ -155,11 +184,11 @@ impl SplitRing {
     /// Begins to bring the descriptor that is `ahead` entries behind the next one into the cache, and the used entry.
     #[inline]
     pub(super) fn fetch_entry(&self, ahead: u16) {
-        let head = self.head(self.next.wrapping_add(ahead));
+        let head = self.head(self.next.plus(ahead));
         if head < self.size {
             self.descriptors.prefetch(16 * usize::from(head), Purpose::Read);
         }
-        let used = self.slot(self.completed.wrapping_add(ahead));
+        let used = self.slot(self.completed.plus(ahead));
         if used.is_multiple_of(USED_A_LINE) {
             self.used.prefetch(ENTRIES + 8 * used, Purpose::Write);
         }
@@ -197,8 +226,8 @@ impl SplitRing {
         let entry = ENTRIES + 8 * self.slot(self.completed);
         self.used.store_u32(entry, u32::from(fetched.id), Ordering::Relaxed);
         self.used.store_u32(entry + 4, written, Ordering::Relaxed);
-        self.completed = self.completed.wrapping_add(1);
-        self.next = self.next.wrapping_add(1);
+        self.completed = self.completed.plus(1);
+        self.next = self.next.plus(1);
     }
 
     #[inline]
@@ -206,9 +235,9 @@ impl SplitRing {
         let is_new = self.published != self.completed;
         if is_new {
             self.published = self.completed;
-            self.used.store_u16(INDEX, self.published, Ordering::Release);
+            self.used.store_u16(INDEX, self.published.get(), Ordering::Release);
             if let Some(notes) = &self.notes {
-                split_notes::settle(notes, self.published);
+                split_notes::settle(notes, self.published.get());
             }
         }
         is_new
@@ -223,7 +252,7 @@ impl SplitRing {
         }
         let event = self.available.load_u16(ENTRIES + 2 * usize::from(self.size), Ordering::Relaxed);
         let old = std::mem::replace(&mut self.judged, self.published);
-        has_passed(event, old, self.published)
+        has_passed(event, old.get(), self.published.get())
     }
 
     /// With events there is nothing to do: an event that lies behind is not passed again for 65,536 buffers.
@@ -235,26 +264,26 @@ impl SplitRing {
 
     pub(super) fn allow_kicks(&mut self) -> bool {
         if self.has_events {
-            self.used.store_u16(ENTRIES + 8 * usize::from(self.size), self.next, Ordering::Relaxed);
+            self.used.store_u16(ENTRIES + 8 * usize::from(self.size), self.next.get(), Ordering::Relaxed);
         } else {
             self.used.store_u16(FLAGS, 0, Ordering::Relaxed);
         }
         // We write what we want, then look at the guest's index; the guest does the reverse.
         fence(Ordering::SeqCst);
-        self.available.load_u16(INDEX, Ordering::Acquire) != self.next
+        self.available.load_u16(INDEX, Ordering::Acquire) != self.next.get()
     }
 
     #[inline]
     pub(super) fn has_waiting(&self) -> bool {
-        self.available.load_u16(INDEX, Ordering::Relaxed) != self.next
+        self.available.load_u16(INDEX, Ordering::Relaxed) != self.next.get()
     }
 
     pub(super) fn waiting(&self) -> u16 {
-        self.available.load_u16(INDEX, Ordering::Relaxed).wrapping_sub(self.next).min(self.size)
+        Index::new(self.available.load_u16(INDEX, Ordering::Relaxed)).since(self.next).min(self.size)
     }
 
     pub(super) fn base(&self) -> u32 {
-        u32::from(self.next)
+        u32::from(self.next.get())
     }
 
     pub(super) fn size(&self) -> u16 {

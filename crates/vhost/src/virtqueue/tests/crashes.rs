@@ -137,8 +137,10 @@ fn notes_that_contradict_themselves_are_refused() {
     let area = inflight.region(1, true).expect("it is long enough").expect("it is the second of two");
     let again = || world.driver.device(1).expect("the driver's ring").noting_in(&inflight);
     // A position outside of the ring; then a buffer longer than the ring, in no list of free entries.
-    area.store_u64(16, 0x9999, std::sync::atomic::Ordering::Relaxed);
-    assert!(again().is_err());
+    for index in [8, 0x8001, 0x9999] {
+        area.store_u64(16, index, std::sync::atomic::Ordering::Relaxed);
+        assert!(again().is_err(), "{index:#x}");
+    }
     area.store_u64(16, 0, std::sync::atomic::Ordering::Relaxed);
     area.store_u32(12, 0xffff_ffff, std::sync::atomic::Ordering::Relaxed);
     area.store_u16(32, 1, std::sync::atomic::Ordering::Relaxed);
