@@ -18,6 +18,7 @@ const PART: u16 = 1400;
 pub fn register(suite: &mut Suite) {
     suite.once("a_header_that_lies_costs_its_guest_that_packet_alone", lies);
     suite.once("a_long_packet_reaches_a_guest_whole_or_in_right_parts", long);
+    suite.once("what_a_guest_takes_undone_changes_while_its_driver_runs", changed);
 }
 
 /// A datagram over IPv4 with an unfinished checksum.
@@ -133,6 +134,54 @@ fn long() -> Outcome {
     assert!(sender.transmit_undone(undone, &datagram(1, 3, 900)));
     let (told, packet) = wait::until_some("the datagram", LIMIT, || other.receive_undone())?;
     assert!(told.is_plain() && verify_l4(&[&packet[..]]) == Verdict::Good);
+    assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
+
+/// The command of the control queue that says what a guest takes: class, command, bits.
+fn takes(features: Features) -> Vec<u8> {
+    [&[5, 0][..], &features.0.to_le_bytes()].concat()
+}
+
+fn changed() -> Outcome {
+    let scene = Scene::new(0, ForebayOptions::default())?;
+    let offers = Features::CTRL_VQ.with(Features::CTRL_GUEST_OFFLOADS);
+    let [mut sender, mut taker] = two(&scene, receiver().with(offers))?;
+    while taker.receive().is_some() {}
+    let word = |word: &str| {
+        let guest = scene.client().port("vm2").ok().and_then(|port| port.vhost_user);
+        guest.is_some_and(|guest| guest.features.iter().any(|feature| feature == word))
+    };
+    assert!(word("guest-offloads"));
+    let packet = datagram(1, 2, 5000);
+    // In turns: all that was agreed on, an unfinished checksum alone, nothing, all again.
+    for (features, packets) in [
+        (receiver(), 1),
+        (Features::GUEST_CSUM, 4),
+        (Features::default(), 4),
+        (receiver(), 1),
+        (Features::GUEST_CSUM, 4),
+    ] {
+        assert_eq!(taker.command(&takes(features)), Some(vec![0]), "{features:?}");
+        // What comes behind the answer is what the guest takes.
+        assert!(sender.transmit_undone(header(), &packet));
+        let mut payload = Vec::new();
+        for _ in 0..packets {
+            let (undone, part) = wait::until_some("a packet", LIMIT, || taker.receive_undone())?;
+            let is_right = verify_l4(&[&part[..]]) == Verdict::Good;
+            assert!(if packets == 1 { undone == header() } else { undone.is_plain() && is_right }, "{undone:?}");
+            payload.extend_from_slice(&part[PAYLOAD..]);
+        }
+        assert_eq!(payload, packet[PAYLOAD..]);
+        let undone = NetHeader { gso_type: gso::NONE, gso_size: 0, hdr_len: 0, ..header() };
+        assert!(sender.transmit_undone(undone, &datagram(1, 2, 900)));
+        let (told, _) = wait::until_some("the datagram", LIMIT, || taker.receive_undone())?;
+        assert_eq!(told.needs_checksum(), features.has(Features::GUEST_CSUM));
+    }
+    // Of what was not agreed on, and of what no guest takes, nothing can be switched on.
+    for refused in [Features::GUEST_TSO4, Features::VERSION_1] {
+        assert_eq!(taker.command(&takes(refused)), Some(vec![1]), "{refused:?}");
+    }
     assert!(scene.client().stats_check()?.balanced);
     Ok(())
 }

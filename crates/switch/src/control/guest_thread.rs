@@ -329,6 +329,7 @@ impl Owner for Service<'_> {
     fn event(&mut self, event: Event) {
         match event {
             Event::Features(features) => self.control.begin().guest_has_features(self.key, features),
+            Event::Offloads(offloads) => self.control.begin().guest_has_offloads(self.key, offloads),
             Event::Mtu(mtu) => self.control.begin().guest_has_mtu(self.key, mtu),
             Event::Announce(address) => self.moved.push(address),
             Event::Coalescing { queue, limits } => {

@@ -19,21 +19,15 @@ use crate::worker::{
     Source,
 };
 
-/// What the device cannot do yet: offloads that change while the driver runs.
-const NOT_SERVED: Features = Features::CTRL_GUEST_OFFLOADS;
 /// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
 const LOCAL: u8 = 0x02;
 
 /// The features that a guest is offered.
 fn offered(asked: &VhostUser) -> Result<Features, ApiError> {
-    Features::ALL
-        .without(NOT_SERVED)
-        .masked(&asked.features)
-        .map(|features| features.without(NOT_SERVED))
-        .map_err(|error| {
-            let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("features");
-            error.with_value(&asked.features).with_remedy("name features as in -mrg,-event-idx")
-        })
+    Features::ALL.masked(&asked.features).map_err(|error| {
+        let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("features");
+        error.with_value(&asked.features).with_remedy("name features as in -mrg,-event-idx")
+    })
 }
 
 /// An address for a guest whose front end gives it none: always the same for the same port.
@@ -108,7 +102,18 @@ impl Change<'_> {
 
     /// The features that were agreed on.
     pub(crate) fn guest_has_features(&mut self, key: GuestKey, features: Features) {
-        self.change_guest(key, |guest| guest.features = features);
+        self.change_guest(key, |guest| guest.agree(features));
+    }
+
+    /// The guest takes only these of the packets that it agreed to. When this returns, it gets no others.
+    pub(crate) fn guest_has_offloads(&mut self, key: GuestKey, offloads: Features) {
+        self.change_guest(key, |guest| guest.offloads = offloads);
+        let Some(takes) = self.guest_mut(key).map(|guest| guest.takes()) else { return };
+        let (done, is_done) = mpsc::channel();
+        let worker = self.ports[&key.id].worker;
+        self.workers[worker].send(Command::SetTakes(key.id, takes, done));
+        // A worker that has ended fills no queue.
+        let _ = self.without_lock(|| is_done.recv());
     }
 
     /// Changes what is known of a guest. Workers are told if it takes joint packets from now on, or no longer.
@@ -275,7 +280,7 @@ impl Control {
         let Some(guest) = self.guest_mut(key).filter(|_| !queues.is_empty()) else { return };
         queues.sort_by_key(ModeratedQueue::index);
         guest.outputs = queues.iter().map(ModeratedQueue::index).collect();
-        let output = GuestOutput::new(queues, guest.features, Arc::clone(&guest.cells));
+        let output = GuestOutput::new(queues, guest.takes(), Arc::clone(&guest.cells));
         let worker = self.ports[&key.id].worker;
         self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));
     }

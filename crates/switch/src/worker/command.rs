@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use forebay_control::PortId;
 use forebay_policy::Refill;
 use forebay_pool::Arena;
-use forebay_vhost::Virtqueue;
+use forebay_vhost::{Features, Virtqueue};
 
 use crate::capture::Tap;
 
@@ -30,6 +30,8 @@ pub(crate) enum Command {
     AddOutlet(PortId, Box<Outlet>),
     /// Pass on what other workers have handed over for this output, and give it back.
     TakeOutlet(PortId, Sender<Option<Box<Outlet>>>),
+    /// Write only such packets into this guest's queues from now on: what was agreed on, less what it does not take.
+    SetTakes(PortId, Features, Sender<()>),
     /// Serve this guest's queue no more, and give it back. What lies in it stays the guest's.
     TakeGuest(Slot, Sender<Option<Virtqueue>>),
     /// Take frames for guests' packets from the supply of this number, which lie in this arena.
@@ -149,6 +151,12 @@ impl Worker {
                 Command::TakeOutlet(port, answer) => {
                     let outlet = self.take_outlet(port, moment);
                     let _ = answer.send(outlet);
+                }
+                Command::SetTakes(port, takes, answer) => {
+                    if let Some(Outlet::Guest(guest)) = self.outlets[usize::from(port.0)].as_deref_mut() {
+                        guest.set_takes(takes);
+                    }
+                    let _ = answer.send(());
                 }
                 Command::TakeGuest(slot, answer) => {
                     let queue = self.take_guest(slot);

@@ -322,6 +322,11 @@ impl GuestOutput {
         self.queues
     }
 
+    /// The guest takes other packets from now on.
+    pub(super) fn set_takes(&mut self, takes: Features) {
+        self.features = takes;
+    }
+
     pub(super) fn queues(&mut self) -> &mut [ModeratedQueue] {
         &mut self.queues
     }
