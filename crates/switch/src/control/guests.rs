@@ -292,7 +292,7 @@ impl Control {
             return;
         }
         let stock = instance.stock.clone();
-        match Exchange::connect(self.workers.len(), &stock.arena, &stock.pool) {
+        match Exchange::connect(self.workers.len(), self.shared.max_ports, &stock.arena, &stock.pool) {
             Ok(ends) => {
                 self.exchange_levels = ends.iter().map(Exchange::level).collect();
                 for (worker, exchange) in self.workers.iter().zip(ends) {

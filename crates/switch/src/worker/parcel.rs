@@ -17,6 +17,8 @@ const TAG: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     pub(super) port: PortId,
+    /// The port that the packet came in by.
+    pub(super) input: PortId,
     /// The packet's mark (`SO_MARK`).
     pub(super) mark: u32,
     /// Packets that it stands for where packets are counted.
@@ -127,7 +129,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Frames of `arena` that the packet takes.
-    fn frames(&self, arena: &Arena) -> usize {
+    pub(super) fn frames(&self, arena: &Arena) -> usize {
         self.len().div_ceil(arena.frame_size().payload() as usize).max(1)
     }
 

@@ -209,7 +209,8 @@ impl<'a> Out<'a> {
             Some(output @ (Output::Memory { owner, .. } | Output::Guest { owner })) => {
                 let pieces = Pieces::edited(self.arena, packet.segments, edit);
                 let undone = packet.undone.moved_by(edit.growth());
-                let leaving = Leaving { port: port.id, mark: headers.mark, packets: 1, undone };
+                let (input, mark) = (headers.input, headers.mark);
+                let leaving = Leaving { port: port.id, input, mark, packets: 1, undone };
                 if matches!(output, Output::Memory { .. }) && !undone.is_plain() {
                     self.send_finished(port, owner, &pieces, leaving);
                 } else {
@@ -243,8 +244,8 @@ impl<'a> Out<'a> {
                 let described = joint.describe(arena, burst, edit, &mut room);
                 let pieces = joint.pieces(arena, burst, &described);
                 let pieces = Pieces::listed(&pieces);
-                let leaving =
-                    Leaving { port: port.id, mark: headers.mark, packets, undone: described.undone() };
+                let (input, mark, undone) = (headers.input, headers.mark, described.undone());
+                let leaving = Leaving { port: port.id, input, mark, packets, undone };
                 self.send_owned(port, owner, &pieces, leaving);
             }
             Some(Output::Memory { .. }) | None => {
@@ -274,6 +275,8 @@ impl<'a> Out<'a> {
     /// Packets with the same headers to a queue that this worker owns.
     fn send_here(&mut self, port: &PortEntry, packets: impl Iterator<Item = Packet<'a>>, headers: Headers) {
         let edit = headers.egress(&port.vlans);
+        let (input, mark) = (headers.input, headers.mark);
+        let leaving = Leaving { port: port.id, input, mark, packets: 1, undone: NetHeader::default() };
         let cell = port.cells.of(self.worker);
         let mut outlet = self.outlets[usize::from(port.id.0)].as_mut();
         let was_owed = outlet.as_ref().is_some_and(|outlet| outlet.is_owed());
@@ -281,7 +284,7 @@ impl<'a> Out<'a> {
         for packet in packets {
             all += 1;
             let result = match &mut outlet {
-                Some(outlet) => send_one(outlet, self.arena, packet, edit, (port.id, headers.mark)),
+                Some(outlet) => send_one(outlet, self.arena, packet, edit, leaving),
                 None => Err(Undeliverable::Down),
             };
             match result {
@@ -369,7 +372,7 @@ fn send_one(
     arena: &Arena,
     packet: Packet<'_>,
     edit: TagEdit,
-    (port, mark): (PortId, u32),
+    leaving: Leaving,
 ) -> Result<usize, Undeliverable> {
     // Most packets.
     if let ([only], Outlet::Guest(guest), TagEdit::Keep) = (packet.segments, &mut *outlet, edit)
@@ -380,7 +383,7 @@ fn send_one(
     }
     let pieces = Pieces::edited(arena, packet.segments, edit);
     let undone = packet.undone.moved_by(edit.growth());
-    outlet.send(&pieces, Leaving { port, mark, packets: 1, undone })?;
+    outlet.send(&pieces, Leaving { undone, ..leaving })?;
     Ok(pieces.len())
 }
 
