@@ -3,7 +3,9 @@
 use forebay_control::{DropReason, PortId};
 use forebay_policy::Nanos;
 use forebay_pool::{Arena, Burst, PacketSegments};
+use forebay_wire::ethernet::HEADER_LEN;
 use forebay_wire::net_header::NetHeader;
+use forebay_wire::vlan::TAG_LEN;
 use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 
 use super::classify::Headers;
@@ -211,10 +213,14 @@ impl<'a> Out<'a> {
                 let undone = packet.undone.moved_by(edit.growth());
                 let (input, mark) = (headers.input, headers.mark);
                 let leaving = Leaving { port: port.id, input, mark, packets: 1, undone };
-                if matches!(output, Output::Memory { .. }) && !undone.is_plain() {
-                    self.send_finished(port, owner, &pieces, leaving);
-                } else {
+                let is_guest = matches!(output, Output::Guest { .. });
+                if is_guest && !undone.is_long() && pieces.len() > longest(port, &headers, edit) {
+                    self.count_copies(port, 1);
+                    self.lose(port, DropReason::TxTooBig, 1);
+                } else if is_guest || undone.is_plain() {
                     self.send_owned(port, owner, &pieces, leaving);
+                } else {
+                    self.send_finished(port, owner, &pieces, leaving);
                 }
             }
             None => {
@@ -277,6 +283,7 @@ impl<'a> Out<'a> {
         let edit = headers.egress(&port.vlans);
         let (input, mark) = (headers.input, headers.mark);
         let leaving = Leaving { port: port.id, input, mark, packets: 1, undone: NetHeader::default() };
+        let longest = longest(port, &headers, edit);
         let cell = port.cells.of(self.worker);
         let mut outlet = self.outlets[usize::from(port.id.0)].as_mut();
         let was_owed = outlet.as_ref().is_some_and(|outlet| outlet.is_owed());
@@ -284,7 +291,7 @@ impl<'a> Out<'a> {
         for packet in packets {
             all += 1;
             let result = match &mut outlet {
-                Some(outlet) => send_one(outlet, self.arena, packet, edit, leaving),
+                Some(outlet) => send_one(outlet, self.arena, packet, (edit, longest), leaving),
                 None => Err(Undeliverable::Down),
             };
             match result {
@@ -371,7 +378,7 @@ fn send_one(
     outlet: &mut Outlet,
     arena: &Arena,
     packet: Packet<'_>,
-    edit: TagEdit,
+    (edit, longest): (TagEdit, usize),
     leaving: Leaving,
 ) -> Result<usize, Undeliverable> {
     // Most packets.
@@ -379,12 +386,29 @@ fn send_one(
         && packet.undone.is_plain()
     {
         let bytes = arena.bytes(&only.frame, only.offset, only.len);
+        if bytes.len() > longest {
+            return Err(Undeliverable::TooLong);
+        }
         return guest.send_bytes(bytes).map(|()| bytes.len());
     }
     let pieces = Pieces::edited(arena, packet.segments, edit);
     let undone = packet.undone.moved_by(edit.growth());
+    if !undone.is_long() && pieces.len() > longest {
+        return Err(Undeliverable::TooLong);
+    }
     outlet.send(&pieces, Leaving { undone, ..leaving })?;
     Ok(pieces.len())
+}
+
+/// Bytes of the longest packet with these headers that leaves for a guest. As for netdevs, a tag does not count, and long
+/// packets are as long as they are: their parts are their sender's choice.
+fn longest(port: &PortEntry, headers: &Headers, edit: TagEdit) -> usize {
+    let is_tagged = match edit {
+        TagEdit::Push(_) | TagEdit::Replace(_) => true,
+        TagEdit::Keep => (headers.tag.is_some() && !headers.tag_is_out) || headers.is_stacked(),
+        TagEdit::Pop => headers.is_stacked(),
+    };
+    port.mtu as usize + HEADER_LEN + if is_tagged { TAG_LEN } else { 0 }
 }
 
 /// How many packets, from the first on, have the same headers and go the same way.
