@@ -38,6 +38,7 @@ mod memory;
 mod moderation;
 mod outlet;
 mod parcel;
+mod probes;
 mod proposal;
 mod receive;
 mod reclaim;
@@ -77,11 +78,12 @@ pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
-pub(crate) use guest::{GuestCells, GuestOutput, GuestSource};
+pub(crate) use guest::{GuestCells, GuestOutput, GuestSource, Probes};
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use moderation::{Choice, ModeratedQueue, Moderation};
 pub(crate) use outlet::Outlet;
+pub(crate) use probes::ProbeToGuest;
 pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use slot::Slot;
 pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, SuppliedBy, Supply, XskSource};
@@ -89,6 +91,7 @@ pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, Supplied
 use doorbell::Doorbell;
 use join::JointRun;
 use parcel::Parcel;
+use probes::ProbesDue;
 use record::Record;
 use repeat::Repeats;
 use rule::Asked;
@@ -122,6 +125,7 @@ pub(crate) struct Worker {
     moderation: Box<Moderation>,
     /// Where packets go for outputs that another worker owns.
     exchange: Option<Exchange>,
+    probes_due: ProbesDue,
     /// Frames of the packet that another worker handed over.
     handed: Vec<Parcel>,
     burst: Burst,
@@ -172,6 +176,7 @@ impl Worker {
             owing: Vec::with_capacity(shared.max_ports),
             moderation: Box::new(Moderation::new(0)),
             exchange: None,
+            probes_due: ProbesDue::new(),
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(TURN),
             records: record::records(),

@@ -11,12 +11,12 @@ use forebay_vhost::{DeviceOptions, Features, NetConfig, Virtqueue};
 
 use super::plan::Plan;
 use super::port_guest::Guest;
-use super::{Change, Control};
+use super::{Change, Control, netdevs};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, Meeting};
 use crate::worker::{
-    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, QUANTUM_BYTES, ServedSource,
-    Source,
+    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, Probes, QUANTUM_BYTES,
+    ServedSource, Source,
 };
 
 /// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
@@ -230,17 +230,19 @@ impl Control {
     }
 
     fn judge_guest(&mut self, key: GuestKey) {
-        let Some(guest) = self.guest_mut(key) else { return };
-        let (state, reason) = guest.state();
+        if self.guest_mut(key).is_none() {
+            return;
+        }
         let port = self.port_mut(key.id);
-        if port.state != state {
+        let before = port.state;
+        netdevs::judge_again(port);
+        if port.state != before {
             tracing::info!(
                 port = port.spec.port_name(),
-                state = state.name(),
+                state = port.state.name(),
                 "its virtual machine is there"
             );
         }
-        (port.state, port.reason) = (state, reason);
     }
 
     /// The port was made, and has no machine yet.
@@ -263,9 +265,15 @@ impl Control {
         let Ok(instance) = self.instance() else { return };
         let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
         let worker = self.ports[&key.id].worker;
+        let probes = Probes { notes: self.loops.notes(), port: key.id };
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
-            source: Source::Guest(Box::new(GuestSource::new((queue, answers), features, cells, supply))),
+            source: Source::Guest(Box::new(GuestSource::new(
+                (queue, answers),
+                features,
+                (cells, probes),
+                supply,
+            ))),
             gauge: Arc::new(RingGauge::default()),
             account: None,
             turn: Turn::new(QUANTUM_BYTES),

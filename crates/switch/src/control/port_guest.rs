@@ -93,9 +93,14 @@ impl Guest {
         self.past_packets + self.cells.taken_packets.get()
     }
 
+    /// Whether packets pass both ways.
+    pub(super) fn is_running(&self) -> bool {
+        !self.sources.is_empty() && !self.outputs.is_empty()
+    }
+
     /// The port's state while the machine is connected.
     pub(super) fn state(&self) -> (PortState, String) {
-        if self.sources.is_empty() || self.outputs.is_empty() {
+        if !self.is_running() {
             let reason = "the virtual machine's driver has not started its queues";
             return (PortState::Negotiating, reason.to_owned());
         }

@@ -16,6 +16,7 @@ use super::clock::Moment;
 use super::exchange::Exchange;
 use super::moderation::{Choice, Moderation};
 use super::outlet::Outlet;
+use super::probes::ProbeToGuest;
 use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
 /// One request. Where there is an answer, it comes when the request is done.
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     TakeOutlet(PortId, Sender<Option<Box<Outlet>>>),
     /// Write only such packets into this guest's queues from now on: what was agreed on, less what it does not take.
     SetTakes(PortId, Features, Sender<()>),
+    /// Send these loop probes to guests.
+    ProbeGuests(Box<[ProbeToGuest]>),
     /// Serve this guest's queue no more, and give it back. What lies in it stays the guest's.
     TakeGuest(Slot, Sender<Option<Virtqueue>>),
     /// Take frames for guests' packets from the supply of this number, which lie in this arena.
@@ -158,6 +161,7 @@ impl Worker {
                     }
                     let _ = answer.send(());
                 }
+                Command::ProbeGuests(probes) => self.probe_guests(&probes, moment.now),
                 Command::TakeGuest(slot, answer) => {
                     let queue = self.take_guest(slot);
                     let _ = answer.send(queue);

@@ -10,6 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
+use forebay_control::PortId;
+use forebay_kernel::LoopProbes;
 use forebay_policy::{Nanos, Piece};
 use forebay_pool::{Arena, Burst, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
 use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
@@ -62,6 +64,19 @@ pub(super) struct Lost {
     pub(super) bad: u64,
 }
 
+/// Where loop probes are noted that come from a guest.
+pub(crate) struct Probes {
+    pub(crate) notes: Arc<LoopProbes>,
+    pub(crate) port: PortId,
+}
+
+impl Probes {
+    #[inline]
+    fn note(&self, packet: &[u8]) -> bool {
+        self.notes.note(self.port.0, packet)
+    }
+}
+
 /// Where the packets of a turn go, with what is known of them.
 pub(super) struct Received<'a> {
     pub(super) burst: &'a mut Burst,
@@ -75,6 +90,7 @@ pub(crate) struct GuestSource {
     /// What its worker calls the receive queue of the pair, which the guest's packets may answer.
     answers: usize,
     cells: Arc<GuestCells>,
+    probes: Probes,
     arena: Arc<Arena>,
     /// The collector whose supply has free frames of the arena.
     supply: u8,
@@ -91,10 +107,10 @@ impl GuestSource {
     pub(crate) fn new(
         (queue, answers): (ModeratedQueue, usize),
         features: Features,
-        cells: Arc<GuestCells>,
+        (cells, probes): (Arc<GuestCells>, Probes),
         (supply, arena): (u8, Arc<Arena>),
     ) -> Self {
-        Self { queue, answers, cells, arena, supply, features, is_armed: true, is_broken: false }
+        Self { queue, answers, cells, probes, arena, supply, features, is_armed: true, is_broken: false }
     }
 
     /// Takes frames of another pool from now on.
@@ -158,7 +174,7 @@ impl GuestSource {
         magazine: &mut Magazine,
         lost: &mut Lost,
     ) -> Result<(), RingError> {
-        let (mut taken, mut bytes) = (0, 0);
+        let (mut taken, mut bytes, mut probes) = (0, 0, 0);
         let ended = loop {
             if taken >= piece.packets || bytes >= piece.bytes || packets.burst.is_full() {
                 break Ok(());
@@ -183,10 +199,12 @@ impl GuestSource {
                 Err(Untaken::NoFrame) => lost.no_frame += 1,
                 Err(Untaken::TooBig) => lost.too_big += 1,
                 Err(Untaken::Bad) => lost.bad += 1,
+                Err(Untaken::Probe) => probes += 1,
             }
             self.queue.count(offer.len, || None);
         };
-        self.cells.taken_packets.add(u64::from(taken));
+        // A probe is no packet of the port's.
+        self.cells.taken_packets.add(u64::from(taken - probes));
         ended
     }
 
@@ -205,6 +223,10 @@ impl GuestSource {
             && let Some(mut frame) = magazine.take()
         {
             let len = self.queue.virtqueue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
+            if self.probes.note(self.arena.bytes(&frame, HEADROOM, len as u16)) {
+                magazine.put(frame);
+                return Err(Untaken::Probe);
+            }
             packets.records[packets.burst.len()].facts = Facts::default();
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, true);
             return Ok(());
@@ -290,6 +312,8 @@ enum Untaken {
     NoFrame,
     TooBig,
     Bad,
+    /// It is no packet, but a loop probe.
+    Probe,
 }
 
 fn untaken(error: Undeliverable) -> Untaken {
