@@ -28,7 +28,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("without_root_the_missing_capabilities_are_named", no_root);
     suite.on_forebay("after_kill_9_nothing_is_left_and_the_next_start_is_clean", kill_and_restart);
     suite.on_forebay("sigterm_ends_the_daemon_and_detaches_what_it_attached", sigterm);
-    suite.on_forebay("a_port_whose_packets_are_all_lost_says_so_in_its_state", all_lost);
+    suite.on_netdevs("a_port_whose_packets_are_all_lost_says_so_in_its_state", all_lost);
     suite.once("rubbish_on_the_api_is_answered_and_harms_nobody", api_rubbish);
     suite.once("a_config_file_makes_ports_and_sighup_applies_the_difference", config_ports);
 }
@@ -92,7 +92,8 @@ fn refused_ports() -> Outcome {
 fn added_twice(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     let client = bed.client();
-    assert_refused(&client.call(&["port", "add", "h1"])?, &["h1", "already"]);
+    let why = if subject.kind().has_netdev() { "already" } else { "another port is called" };
+    assert_refused(&client.call(&["port", "add", "h1"])?, &["h1", why]);
     // A request with a good and a bad name: the good one is done, the bad one is named.
     let third = bed.lab.host("h3", subject.kind())?;
     assert_refused(&client.call(&["port", "add", "h3", "h2"])?, &["h2"]);

@@ -117,8 +117,9 @@ fn whole(subject: Subject) -> Outcome {
 fn between_two(mask: &str, setting: &str) -> Outcome {
     ensure_program()?;
     let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[("vm1", mask), ("vm2", "")])?;
-    let servers =
-        format!("{setting}\niperf3 -s -1 -p {DATAGRAM_PORT} & datagrams=$!; iperf3 -s -1; wait $datagrams; {SNMP}");
+    let servers = format!(
+        "{setting}\niperf3 -s -1 -p {DATAGRAM_PORT} & datagrams=$!; iperf3 -s -1; wait $datagrams; {SNMP}"
+    );
     let mut server = scene.boot("vm1", V4, &servers)?;
     server.wait_for_output(&format!("Server listening on {DATAGRAM_PORT}"))?;
     server.wait_for_output("Server listening on 5201")?;

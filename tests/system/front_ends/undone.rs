@@ -169,7 +169,10 @@ fn changed() -> Outcome {
         for _ in 0..packets {
             let (undone, part) = wait::until_some("a packet", LIMIT, || taker.receive_undone())?;
             let is_right = verify_l4(&[&part[..]]) == Verdict::Good;
-            assert!(if packets == 1 { undone == header() } else { undone.is_plain() && is_right }, "{undone:?}");
+            assert!(
+                if packets == 1 { undone == header() } else { undone.is_plain() && is_right },
+                "{undone:?}"
+            );
             payload.extend_from_slice(&part[PAYLOAD..]);
         }
         assert_eq!(payload, packet[PAYLOAD..]);
