@@ -16,11 +16,7 @@ const LOOKS: u32 = 5;
 
 /// Reads statistics again until all that does not add up is explained by what moves, or [`LOOKS`] times, each time after
 /// twice the pause: packets wait longer where more do.
-pub(crate) fn compare(
-    first: StatsShow,
-    read: impl Fn() -> StatsShow,
-    pause: impl Fn(Duration),
-) -> StatsShow {
+pub(crate) fn compare(first: StatsShow, read: impl Fn() -> StatsShow, pause: impl Fn(Duration)) -> StatsShow {
     let mut stats = first;
     for look in 0..LOOKS {
         if stats.check.balanced {
@@ -102,7 +98,8 @@ mod tests {
         let (waited, rate) = (Cell::new(Duration::ZERO), 1000.0);
         // A thousand packets a second, of which twenty wait at any time.
         let right = || (waited.get().as_secs_f64() * rate) as u64;
-        let stats = compare(stats(20, 0), || stats(right() + 20, right()), |pause| waited.set(waited.get() + pause));
+        let stats =
+            compare(stats(20, 0), || stats(right() + 20, right()), |pause| waited.set(waited.get() + pause));
         assert!(stats.check.balanced && waited.get() < Duration::from_millis(100), "{:?}", waited.get());
     }
 

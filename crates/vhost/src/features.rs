@@ -78,10 +78,7 @@ const WORDS: [(&str, Features); 23] = [
 impl Features {
     /// All features that the rings and the device here can serve.
     pub const ALL: Features = Features(
-        Features::WORDED.0
-            | Features::VERSION_1.0
-            | Features::PROTOCOL_FEATURES.0
-            | Features::LOG_ALL.0,
+        Features::WORDED.0 | Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0 | Features::LOG_ALL.0,
     );
 
     const WORDED: Features = {
