@@ -21,7 +21,7 @@ use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
 use super::facts::Facts;
 use super::finish::finish;
 use super::moderation::{ModeratedQueue, Moderation};
-use super::parcel::{self, HEADROOM, Parcel, Pieces, Undeliverable};
+use super::parcel::{self, HEADROOM, Leaving, Parcel, Pieces, Sent, Undeliverable};
 use super::record::Record;
 use crate::attention::Attention;
 use crate::counters::Counter;
@@ -356,14 +356,19 @@ impl GuestOutput {
     }
 
     /// Copies a packet into the guest's buffers: as it is, if the guest agreed to take such packets.
-    pub(super) fn send(&mut self, pieces: &Pieces<'_>, undone: &NetHeader) -> Result<(), Undeliverable> {
+    /// One that is cut counts as its parts.
+    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: &Leaving) -> Sent {
+        let Leaving { packets, undone, .. } = leaving;
         if undone.is_plain() || self.features.takes(undone) {
-            return self.put(*undone, pieces.in_order(), pieces.len());
+            let len = pieces.len();
+            return Sent::whole(self.put(*undone, pieces.in_order(), len), *packets, len);
         }
-        finish(pieces, undone, |pieces| {
+        let mut bytes = 0;
+        let finished = finish(pieces, undone, |pieces| {
             let len = pieces.iter().map(|piece| piece.len()).sum();
-            self.put(NetHeader::default(), pieces.iter().copied(), len)
-        })
+            self.put(NetHeader::default(), pieces.iter().copied(), len).inspect(|()| bytes += len as u64)
+        });
+        Sent { packets: finished.put, bytes, lost: finished.lost }
     }
 
     /// Copies a packet that lies in one piece, and of which nothing is left undone.
@@ -373,9 +378,8 @@ impl GuestOutput {
     }
 
     /// Copies a packet that another worker handed over.
-    pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Result<(), Undeliverable> {
-        let undone = packet[0].leaving.undone;
-        self.send(&Pieces::handed(arena, packet), &undone)
+    pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Sent {
+        self.send(&Pieces::handed(arena, packet), &packet[0].leaving)
     }
 
     #[inline]

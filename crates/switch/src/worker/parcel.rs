@@ -47,6 +47,33 @@ pub(super) enum Undeliverable {
     Down,
 }
 
+/// What became of a packet that was given to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Packets that the receiver gets: one, or those that it stands for, or parts that it was cut into.
+    pub(super) packets: u32,
+    pub(super) bytes: u64,
+    /// Packets that it does not get, and why.
+    pub(super) lost: Option<(u32, Undeliverable)>,
+}
+
+impl Sent {
+    /// A packet of `len` bytes that is counted as `packets` was sent, or was not.
+    #[inline]
+    pub(super) fn whole(result: Result<(), Undeliverable>, packets: u32, len: usize) -> Self {
+        match result {
+            Ok(()) => Self { packets, bytes: len as u64, lost: None },
+            Err(error) => Self { packets: 0, bytes: 0, lost: Some((packets, error)) },
+        }
+    }
+
+    /// Copies that it made: each was sent or lost.
+    #[inline]
+    pub(super) fn copies(&self) -> u32 {
+        self.packets + self.lost.map_or(0, |(packets, _)| packets)
+    }
+}
+
 /// The bytes of one packet as it leaves, in order. Found from its frames as they are copied: most packets lie in one frame
 /// and keep their tag.
 pub(super) struct Pieces<'a> {

@@ -14,7 +14,7 @@ use super::finish::finish;
 use super::join::{self, JointRun};
 use super::moderation::Moderation;
 use super::outlet::Outlet;
-use super::parcel::{Leaving, Pieces, Undeliverable};
+use super::parcel::{Leaving, Pieces, Sent, Undeliverable};
 use super::record::Record;
 use super::verdict::Verdict;
 use super::{TURN, Worker};
@@ -88,23 +88,27 @@ impl Worker {
         while passed < TURN && exchange.take(&mut self.handed) {
             passed += 1;
             let Leaving { port, packets, .. } = self.handed[0].leaving;
-            let len_bytes = self.handed.iter().map(|parcel| u32::from(parcel.segment.len)).sum();
-            let result = match &mut self.outlets[usize::from(port.0)] {
+            let sent = match &mut self.outlets[usize::from(port.0)] {
                 Some(outlet) => {
                     let was_owed = outlet.is_owed();
-                    let passed = outlet.pass(&mut self.handed, exchange).map_err(tx_error);
+                    let sent = outlet.pass(&mut self.handed, exchange);
                     if !was_owed && outlet.is_owed() {
                         self.owing.push(port);
                     }
-                    passed
+                    sent
                 }
                 None => {
                     exchange.free(&mut self.handed);
-                    Err(TxError::PortDown)
+                    Sent::whole(Err(Undeliverable::Down), packets, 0)
                 }
             };
             if let Some(port) = topology.port(port) {
-                count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, packets.into());
+                let cell = port.cells.of(self.index);
+                // The other worker has counted the packet as it handed it over, and not its parts.
+                let more = u64::from(sent.copies().saturating_sub(packets));
+                cell.tx_copies.add(more);
+                self.shared.worker_cell(self.index).copies.add(more);
+                count_sent(cell, sent);
             }
         }
         show_owed(&mut self.outlets, &mut self.owing, (&mut self.moderation, now));
@@ -263,18 +267,19 @@ impl<'a> Out<'a> {
 
     /// To a queue with one producer: this worker, or another that is handed the packet and counts it.
     fn send_owned(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
+        let cell = port.cells.of(self.worker);
+        if owner == self.worker {
+            let sent = self.put(pieces, leaving);
+            self.count_copies(port, sent.copies());
+            return count_sent(cell, sent);
+        }
         self.count_copies(port, leaving.packets);
-        let sent = match owner == self.worker {
-            true => self.put(pieces, leaving),
-            false => match &mut self.exchange {
-                Some(exchange) => exchange.hand(owner, pieces, leaving),
-                None => Err(Undeliverable::Down),
-            },
+        let handed = match &mut self.exchange {
+            Some(exchange) => exchange.hand(owner, pieces, leaving),
+            None => Err(Undeliverable::Down),
         };
-        if sent.is_err() || owner == self.worker {
-            let outcome =
-                Outcome { token: 0, len_bytes: pieces.len() as u32, result: sent.map_err(tx_error) };
-            count(port.cells.of(self.worker), outcome, leaving.packets.into());
+        if handed.is_err() {
+            count_sent(cell, Sent::whole(handed, leaving.packets, 0));
         }
     }
 
@@ -289,16 +294,14 @@ impl<'a> Out<'a> {
         let was_owed = outlet.as_ref().is_some_and(|outlet| outlet.is_owed());
         let (mut all, mut sent, mut bytes) = (0, 0, 0);
         for packet in packets {
-            all += 1;
-            let result = match &mut outlet {
+            let one = match &mut outlet {
                 Some(outlet) => send_one(outlet, self.arena, packet, (edit, longest), leaving),
-                None => Err(Undeliverable::Down),
+                None => Sent::whole(Err(Undeliverable::Down), 1, 0),
             };
-            match result {
-                Ok(len) => (sent, bytes) = (sent + 1, bytes + len as u64),
-                Err(error) => {
-                    count(cell, Outcome { token: 0, len_bytes: 0, result: Err(tx_error(error)) }, 1);
-                }
+            all += one.copies();
+            (sent, bytes) = (sent + u64::from(one.packets), bytes + one.bytes);
+            if let Some((packets, why)) = one.lost {
+                cell.drop(reason(why), packets.into());
             }
         }
         cell.tx_packets.add(sent);
@@ -311,8 +314,10 @@ impl<'a> Out<'a> {
     }
 
     /// To a queue of this worker's.
-    fn put(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Result<(), Undeliverable> {
-        let outlet = self.outlets[usize::from(leaving.port.0)].as_mut().ok_or(Undeliverable::Down)?;
+    fn put(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Sent {
+        let Some(outlet) = self.outlets[usize::from(leaving.port.0)].as_mut() else {
+            return Sent::whole(Err(Undeliverable::Down), leaving.packets, 0);
+        };
         let was_owed = outlet.is_owed();
         let sent = outlet.send(pieces, leaving);
         if !was_owed && outlet.is_owed() {
@@ -324,7 +329,8 @@ impl<'a> Out<'a> {
     /// To a queue that takes only packets of which nothing is left undone.
     fn send_finished(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
         let finished = Leaving { undone: NetHeader::default(), ..leaving };
-        let _all_are_counted = finish(pieces, &leaving.undone, |parts| {
+        // Each part is counted as it is sent.
+        finish(pieces, &leaving.undone, |parts| {
             self.send_owned(port, owner, &Pieces::listed(parts), finished);
             Ok(())
         });
@@ -372,7 +378,7 @@ impl<'a> Out<'a> {
     }
 }
 
-/// Puts one packet into an output of this worker's. Says how long it is there.
+/// Puts one packet into an output of this worker's.
 #[inline]
 fn send_one(
     outlet: &mut Outlet,
@@ -380,24 +386,21 @@ fn send_one(
     packet: Packet<'_>,
     (edit, longest): (TagEdit, usize),
     leaving: Leaving,
-) -> Result<usize, Undeliverable> {
+) -> Sent {
     // Most packets.
     if let ([only], Outlet::Guest(guest), TagEdit::Keep) = (packet.segments, &mut *outlet, edit)
         && packet.undone.is_plain()
     {
         let bytes = arena.bytes(&only.frame, only.offset, only.len);
-        if bytes.len() > longest {
-            return Err(Undeliverable::TooLong);
-        }
-        return guest.send_bytes(bytes).map(|()| bytes.len());
+        let sent = if bytes.len() > longest { Err(Undeliverable::TooLong) } else { guest.send_bytes(bytes) };
+        return Sent::whole(sent, 1, bytes.len());
     }
     let pieces = Pieces::edited(arena, packet.segments, edit);
     let undone = packet.undone.moved_by(edit.growth());
     if !undone.is_long() && pieces.len() > longest {
-        return Err(Undeliverable::TooLong);
+        return Sent::whole(Err(Undeliverable::TooLong), 1, 0);
     }
-    outlet.send(&pieces, Leaving { undone, ..leaving })?;
-    Ok(pieces.len())
+    outlet.send(&pieces, Leaving { undone, ..leaving })
 }
 
 /// Bytes of the longest packet with these headers that leaves for a guest. As for netdevs, a tag does not count, and long
@@ -421,11 +424,20 @@ fn alike(records: &[Record]) -> usize {
     1 + others.iter().take_while(is_like).count()
 }
 
-fn tx_error(error: Undeliverable) -> TxError {
-    match error {
-        Undeliverable::Full => TxError::Full,
-        Undeliverable::TooLong => TxError::TooBig,
-        Undeliverable::Down => TxError::PortDown,
+fn reason(why: Undeliverable) -> DropReason {
+    match why {
+        Undeliverable::Full => DropReason::TxFull,
+        Undeliverable::TooLong => DropReason::TxTooBig,
+        Undeliverable::Down => DropReason::TxPortDown,
+    }
+}
+
+/// Counts what became of a packet, without the copies that it made.
+fn count_sent(cell: &PortCell, sent: Sent) {
+    cell.tx_packets.add(sent.packets.into());
+    cell.tx_bytes.add(sent.bytes);
+    if let Some((packets, why)) = sent.lost {
+        cell.drop(reason(why), packets.into());
     }
 }
 
