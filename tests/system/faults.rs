@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn register(suite: &mut Suite) {
     suite.once("a_port_that_can_not_be_is_refused_by_name", refused_ports);
-    suite.on_forebay("a_port_that_exists_is_not_added_again", added_twice);
+    suite.on_netdevs("a_port_that_exists_is_not_added_again", added_twice);
     suite.once("a_foreign_xdp_program_is_named_and_left_alone", foreign_program);
     suite.once("a_second_daemon_on_the_same_socket_does_not_start", second_daemon);
     suite.once("a_bad_config_file_is_refused_with_line_and_column", bad_config);
@@ -92,8 +92,7 @@ fn refused_ports() -> Outcome {
 fn added_twice(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     let client = bed.client();
-    let why = if subject.kind().has_netdev() { "already" } else { "another port is called" };
-    assert_refused(&client.call(&["port", "add", "h1"])?, &["h1", why]);
+    assert_refused(&client.call(&["port", "add", "h1"])?, &["h1", "already"]);
     // A request with a good and a bad name: the good one is done, the bad one is named.
     let third = bed.lab.host("h3", subject.kind())?;
     assert_refused(&client.call(&["port", "add", "h3", "h2"])?, &["h2"]);

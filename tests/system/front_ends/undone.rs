@@ -1,6 +1,5 @@
 //! What a guest leaves undone, header by header: lies cost it that packet, and the truth reaches others as they agreed.
 
-use forebay_testbed::dut::ForebayOptions;
 use forebay_testbed::dut::counters::{Moved, Reading};
 use forebay_testbed::wait;
 use forebay_vhost::driver::FrontEnd;
@@ -8,7 +7,7 @@ use forebay_vhost::{Features, NetHeader};
 use forebay_wire::net_header::{NEEDS_CSUM, gso};
 use forebay_wire::{Verdict, verify_l4};
 
-use super::{LIMIT, Scene, guest, guest_with, join, mac, pass};
+use super::{LIMIT, RING, Scene, guest, guest_with, join, mac, pass, quiet};
 use crate::harness::{Outcome, Suite};
 
 const UDP: usize = 34;
@@ -18,6 +17,7 @@ const PART: u16 = 1400;
 pub fn register(suite: &mut Suite) {
     suite.once("a_header_that_lies_costs_its_guest_that_packet_alone", lies);
     suite.once("a_long_packet_reaches_a_guest_whole_or_in_right_parts", long);
+    suite.once("parts_of_a_long_packet_are_counted_as_the_guest_gets_them", counted);
     suite.once("what_a_guest_takes_undone_changes_while_its_driver_runs", changed);
 }
 
@@ -68,7 +68,7 @@ fn two(scene: &Scene, receiver: Features) -> Result<[FrontEnd; 2], Box<dyn std::
 }
 
 fn lies() -> Outcome {
-    let scene = Scene::new(0, ForebayOptions::default())?;
+    let scene = Scene::new(0, quiet())?;
     let [mut liar, mut other] = two(&scene, receiver())?;
     while other.receive().is_some() {}
     let before = Reading::settled(scene.client())?;
@@ -100,7 +100,7 @@ fn lies() -> Outcome {
 }
 
 fn long() -> Outcome {
-    let scene = Scene::new(0, ForebayOptions::default())?;
+    let scene = Scene::new(0, quiet())?;
     let [mut sender, mut taker] = two(&scene, receiver())?;
     scene.add("vm3", &[])?;
     let mut other = guest()?;
@@ -144,7 +144,7 @@ fn takes(features: Features) -> Vec<u8> {
 }
 
 fn changed() -> Outcome {
-    let scene = Scene::new(0, ForebayOptions::default())?;
+    let scene = Scene::new(0, quiet())?;
     let offers = Features::CTRL_VQ.with(Features::CTRL_GUEST_OFFLOADS);
     let [mut sender, mut taker] = two(&scene, receiver().with(offers))?;
     while taker.receive().is_some() {}
@@ -186,5 +186,31 @@ fn changed() -> Outcome {
         assert_eq!(taker.command(&takes(refused)), Some(vec![1]), "{refused:?}");
     }
     assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
+
+fn counted() -> Outcome {
+    const PARTS: u64 = 3;
+    let scene = Scene::new(0, quiet())?;
+    // It takes nothing undone.
+    let [mut sender, mut other] = two(&scene, Features::default())?;
+    while other.receive().is_some() {}
+    let before = Reading::settled(scene.client())?;
+    // The guest has room for all but the last parts of the last packet.
+    let packets = u64::from(RING) / PARTS + 1;
+    for _ in 0..packets {
+        assert!(sender.transmit_undone(header(), &datagram(1, 2, usize::from(PART) * PARTS as usize)));
+    }
+    let mut moved = Moved::default();
+    wait::until("the packets to be counted", LIMIT, || {
+        let now = Reading::settled(scene.client());
+        moved = now.map(|now| now.since(&before)).unwrap_or_default();
+        moved.get("vm1", "rx_packets") == packets
+    })?;
+    let room = u64::from(RING);
+    assert_eq!((moved.get("vm2", "tx_packets"), moved.get("vm2", "tx_full")), (room, PARTS * packets - room));
+    let received: Vec<Vec<u8>> = std::iter::from_fn(|| other.receive()).collect();
+    let bytes: usize = received.iter().map(Vec::len).sum();
+    assert_eq!((received.len() as u64, bytes as u64), (room, moved.get("vm2", "tx_bytes")));
     Ok(())
 }
