@@ -29,9 +29,9 @@ fn scene(
 ) -> std::result::Result<(Bed, Vec<Host>, Wire), Box<dyn std::error::Error>> {
     let (mut bed, hosts) = Bed::with_hosts(subject, count)?;
     let mut wire = Wire::new(&hosts)?;
-    for from in 0..count {
+    for (from, station) in STATIONS.into_iter().enumerate().take(count) {
         let others: Vec<usize> = (0..count).filter(|host| *host != from).collect();
-        wire.pass(&mut bed, from, |mark| Frame::marked(STATIONS[from], BROADCAST, mark), &others)?;
+        wire.pass(&mut bed, from, |mark| Frame::marked(station, BROADCAST, mark), &others)?;
     }
     Ok((bed, hosts, wire))
 }
