@@ -216,9 +216,10 @@ impl Change<'_> {
 }
 
 impl Control {
-    /// The guest of this port, if it is still this one's.
+    /// The guest of this port, if it is still this one's. What workers see of it is published where it changes: a machine
+    /// that connects changes much else.
     pub(super) fn guest_mut(&mut self, key: GuestKey) -> Option<&mut Guest> {
-        let guest = self.ports.get_mut(&key.id)?.guest.as_mut()?;
+        let guest = self.ports.beside(key.id)?.guest.as_mut()?;
         (guest.key == key).then_some(guest)
     }
 
@@ -233,16 +234,19 @@ impl Control {
         if self.guest_mut(key).is_none() {
             return;
         }
-        let port = self.port_mut(key.id);
-        let before = port.state;
-        netdevs::judge_again(port);
-        if port.state != before {
-            tracing::info!(
-                port = port.spec.port_name(),
-                state = port.state.name(),
-                "its virtual machine is there"
-            );
-        }
+        self.ports.change_if(key.id, |port| {
+            let before = port.state;
+            netdevs::judge_again(port);
+            if port.state != before {
+                tracing::info!(
+                    port = port.spec.port_name(),
+                    state = port.state.name(),
+                    "its virtual machine is there"
+                );
+            }
+            let shown = |state: PortState| (state.carries(), state == PortState::Blocked);
+            shown(port.state) != shown(before)
+        });
     }
 
     /// The port was made, and has no machine yet.
