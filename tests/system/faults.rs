@@ -21,14 +21,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn register(suite: &mut Suite) {
     suite.once("a_port_that_can_not_be_is_refused_by_name", refused_ports);
-    suite.on_forebay("a_port_that_exists_is_not_added_again", added_twice);
+    suite.on_netdevs("a_port_that_exists_is_not_added_again", added_twice);
     suite.once("a_foreign_xdp_program_is_named_and_left_alone", foreign_program);
     suite.once("a_second_daemon_on_the_same_socket_does_not_start", second_daemon);
     suite.once("a_bad_config_file_is_refused_with_line_and_column", bad_config);
     suite.once("without_root_the_missing_capabilities_are_named", no_root);
     suite.on_forebay("after_kill_9_nothing_is_left_and_the_next_start_is_clean", kill_and_restart);
     suite.on_forebay("sigterm_ends_the_daemon_and_detaches_what_it_attached", sigterm);
-    suite.on_forebay("a_port_whose_packets_are_all_lost_says_so_in_its_state", all_lost);
+    suite.on_netdevs("a_port_whose_packets_are_all_lost_says_so_in_its_state", all_lost);
     suite.once("rubbish_on_the_api_is_answered_and_harms_nobody", api_rubbish);
     suite.once("a_config_file_makes_ports_and_sighup_applies_the_difference", config_ports);
 }

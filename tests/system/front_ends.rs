@@ -22,6 +22,8 @@ use forebay_vhost::driver::{FrontEnd, FrontEndOptions};
 use crate::harness::{Outcome, Suite, ensure_program};
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Entries of each ring.
+const RING: u16 = 64;
 /// Names the socket of a front end that this program is to be, in the place of a test.
 pub const FLOOD_VARIABLE: &str = "FOREBAY_TEST_FRONT_END";
 
@@ -37,6 +39,11 @@ pub fn register(suite: &mut Suite) {
 /// MAC address of the guest of this number.
 fn mac(number: u8) -> [u8; 6] {
     [2, 0xfc, 0, 0, 0, number]
+}
+
+/// No loop probes among the packets that a guest gets.
+fn quiet() -> ForebayOptions {
+    ForebayOptions::with_config("[loop]\ndetect = false\n")
 }
 
 /// A daemon with hosts.
@@ -96,7 +103,7 @@ fn guest() -> Result<FrontEnd, Box<dyn std::error::Error>> {
 fn guest_with(features: Features) -> Result<FrontEnd, Box<dyn std::error::Error>> {
     let features = features.with(Features::MRG_RXBUF).with(Features::EVENT_IDX);
     let keeps_notes = features.has(Features::RING_PACKED);
-    Ok(FrontEnd::new(FrontEndOptions { features, size: 64, buffer_bytes: 16_384, keeps_notes })?)
+    Ok(FrontEnd::new(FrontEndOptions { features, size: RING, buffer_bytes: 16_384, keeps_notes })?)
 }
 
 /// Connects a guest to the socket of its port, and waits until the port is up.

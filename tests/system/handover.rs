@@ -24,16 +24,16 @@ const LIMIT: Duration = Duration::from_secs(20);
 const PINGS: u64 = 3;
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_killed_daemon_leaves_flows_that_go_on_and_the_next_takes_over", killed);
-    suite.on_forebay("a_daemon_that_is_asked_to_leaves_everything_to_the_next", handed_over);
-    suite.on_forebay("what_was_asked_for_a_port_is_asked_of_the_next_daemon", settings);
+    suite.on_netdevs("a_killed_daemon_leaves_flows_that_go_on_and_the_next_takes_over", killed);
+    suite.on_netdevs("a_daemon_that_is_asked_to_leaves_everything_to_the_next", handed_over);
+    suite.on_netdevs("what_was_asked_for_a_port_is_asked_of_the_next_daemon", settings);
     suite.once("programs_are_not_taken_over_by_a_daemon_that_allows_none", programs);
-    suite.on_forebay("what_was_left_in_another_format_is_replaced", other_format);
-    suite.on_forebay("sigterm_is_a_full_stop_although_something_could_be_left", full_stop);
-    suite.on_forebay("what_is_not_wanted_any_more_is_removed", cleaned);
-    suite.on_forebay("what_the_file_asks_for_no_more_goes_with_the_next_daemon", other_file);
-    suite.on_forebay("a_port_whose_netdev_went_meanwhile_waits_for_it", missing_netdev);
-    suite.on_forebay("a_port_whose_netdev_was_replaced_meanwhile_gets_nothing_by_old_flows", replaced_netdev);
+    suite.on_netdevs("what_was_left_in_another_format_is_replaced", other_format);
+    suite.on_netdevs("sigterm_is_a_full_stop_although_something_could_be_left", full_stop);
+    suite.on_netdevs("what_is_not_wanted_any_more_is_removed", cleaned);
+    suite.on_netdevs("what_the_file_asks_for_no_more_goes_with_the_next_daemon", other_file);
+    suite.on_netdevs("a_port_whose_netdev_went_meanwhile_waits_for_it", missing_netdev);
+    suite.on_netdevs("a_port_whose_netdev_was_replaced_meanwhile_gets_nothing_by_old_flows", replaced_netdev);
     identity::register(suite);
     promiscuous::register(suite);
     refused::register(suite);

@@ -17,27 +17,6 @@ const THREADS: usize = 32;
 /// Scenarios whose times are printed.
 const SLOWEST: usize = 20;
 
-/// Scenarios that run over ports of virtual machines too. All others run over netdevs alone, so far.
-const WITH_GUESTS: &[&str] = &[
-    "every_pair_pings_over_ipv4_and_ipv6",
-    "each_ping_is_counted_once_on_the_way_there_and_back",
-    "hosts_on_access_ports_reach_their_own_vlan_only",
-    "a_trunk_tags_its_vlans_and_leaves_the_native_one_untagged",
-    "a_packet_of_a_vlan_the_port_does_not_carry_is_dropped_and_counted",
-    "tagged_hosts_talk_through_transparent_ports",
-    "isolated_ports_reach_only_ports_that_are_not",
-    "an_address_is_learned_and_its_packets_are_no_longer_flooded",
-    "a_station_that_moves_is_found_at_its_new_port",
-    "a_static_entry_does_not_move",
-    "the_pool_changes_its_size_under_traffic",
-];
-
-/// Forebay with every port kind that a scenario runs over.
-fn subjects(name: &str) -> Vec<Subject> {
-    let guest = WITH_GUESTS.contains(&name).then_some(PortKind::Guest);
-    PortKind::ALL.into_iter().chain(guest).map(Subject::Forebay).collect()
-}
-
 /// What a scenario ends with.
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -120,16 +99,33 @@ impl Suite {
 
     /// A scenario about Forebay, with every port kind.
     pub fn on_forebay(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
-        for subject in subjects(name) {
-            self.on(name, subject, false, move || scenario(subject));
-        }
+        self.on_netdevs(name, scenario);
+        self.on_guests(name, false, scenario);
     }
 
     /// As [`Suite::on_forebay`], one at a time.
     pub fn heavy_on_forebay(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
-        for subject in subjects(name) {
+        self.heavy_on_netdevs(name, scenario);
+        self.on_guests(name, true, scenario);
+    }
+
+    /// A scenario about what a virtual machine's port has not ([`PortKind::has_netdev`]), with every other port kind.
+    pub fn on_netdevs(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        for subject in PortKind::ALL.map(Subject::Forebay) {
+            self.on(name, subject, false, move || scenario(subject));
+        }
+    }
+
+    /// As [`Suite::on_netdevs`], one at a time.
+    pub fn heavy_on_netdevs(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
+        for subject in PortKind::ALL.map(Subject::Forebay) {
             self.on(name, subject, true, move || scenario(subject));
         }
+    }
+
+    fn on_guests(&mut self, name: &str, is_heavy: bool, scenario: fn(Subject) -> Outcome) {
+        let subject = Subject::Forebay(PortKind::Guest);
+        self.on(name, subject, is_heavy, move || scenario(subject));
     }
 
     /// As [`Suite::heavy_on_forebay`], with veths only.
@@ -141,9 +137,8 @@ impl Suite {
 
     /// As [`Suite::everywhere`], for one that moves so much that two at once would disturb each other.
     pub fn heavy_everywhere(&mut self, name: &str, scenario: fn(Subject) -> Outcome) {
-        for subject in [vec![Subject::Bridge], subjects(name)].concat() {
-            self.on(name, subject, true, move || scenario(subject));
-        }
+        self.on(name, Subject::Bridge, true, move || scenario(Subject::Bridge));
+        self.heavy_on_forebay(name, scenario);
     }
 
     /// A scenario that has nothing to do with the port kind.

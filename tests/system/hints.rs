@@ -29,22 +29,22 @@ const OWN_LAYOUTS: usize = 2;
 const CAPTURE_LIMIT: Duration = Duration::from_secs(30);
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("with_hints_tagged_hosts_talk", |subject| with_hints(|| vlan::tagged_hosts(subject)));
-    suite.on_forebay("with_hints_a_trunk_tags_its_vlans", |subject| with_hints(|| vlan::trunk(subject)));
-    suite.on_forebay("with_hints_vlans_stay_apart", |subject| {
+    suite.on_netdevs("with_hints_tagged_hosts_talk", |subject| with_hints(|| vlan::tagged_hosts(subject)));
+    suite.on_netdevs("with_hints_a_trunk_tags_its_vlans", |subject| with_hints(|| vlan::trunk(subject)));
+    suite.on_netdevs("with_hints_vlans_stay_apart", |subject| {
         with_hints(|| {
             vlan::access_ports(subject)?;
             vlan::not_allowed(subject)?;
             vlan::same_mac_two_vlans(subject)
         })
     });
-    suite.on_forebay("with_hints_a_tagged_host_reaches_an_access_port", |subject| {
+    suite.on_netdevs("with_hints_a_tagged_host_reaches_an_access_port", |subject| {
         with_hints(|| trunk_and_access(subject))
     });
     // XDP ports tell the flow of each packet then, and the worker does as with the one before.
     macro_rules! again {
         ($name:literal, $scenario:expr) => {
-            suite.on_forebay(concat!("with_hints_", $name), |subject| {
+            suite.on_netdevs(concat!("with_hints_", $name), |subject| {
                 with_hints(|| -> Outcome { $scenario(subject) })
             })
         };
@@ -60,7 +60,7 @@ pub fn register(suite: &mut Suite) {
     again!("a_netdev_is_made_again", netdev::deleted_and_made_again);
     again!("ports_come_and_go", netdev::ports_come_and_go);
     suite.once("packets_whose_flow_is_told_are_decided_as_the_one_before_until_something_changes", told);
-    suite.on_forebay("a_port_with_hints_tells_flows_and_arrival", built_in);
+    suite.on_netdevs("a_port_with_hints_tells_flows_and_arrival", built_in);
     suite.once("frames_that_an_xdp_program_redirected_come_with_what_is_known_of_them", redirected);
     suite.once("hints_are_those_of_the_packet_whatever_the_layout", layouts);
     suite.once("hints_are_those_of_the_packet_while_the_layout_changes", changing);

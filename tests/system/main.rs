@@ -1,8 +1,7 @@
 //! System scenarios: the built program between real hosts, every scenario over every port kind.
 //!
-//! A scenario is a function of its subject: Forebay with veth-tcx, veth-xdp or tap ports, some with vhost-user ports too
-//! (`harness::WITH_GUESTS`), or, where only the traffic's own result counts, the kernel's bridge, which shows that the scenario asks for nothing unusual. The
-//! oracle is the traffic's own result and *which counters moved and that no other did*.
+//! A scenario is a function of its subject: Forebay with veth-tcx, veth-xdp, tap or vhost-user ports, or, where only
+//! the traffic's own result counts, the kernel's bridge, which shows that the scenario asks for nothing unusual. The oracle is the traffic's own result and *which counters moved and that no other did*.
 //!
 //! Run one with `cargo test -p forebay-tests --test system -- NAME`, one subject with its name (`veth-tcx`,
 //! `veth-xdp`, `tap`, `vhost-user`, `bridge`). `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
@@ -31,6 +30,7 @@ mod nodes;
 mod observe;
 mod oversized;
 mod pool;
+mod rules;
 mod scale;
 mod services;
 mod steering;
@@ -66,6 +66,7 @@ fn main() {
     transmit::register(&mut suite);
     hostile::register(&mut suite);
     loops::register(&mut suite);
+    rules::register(&mut suite);
     pool::register(&mut suite);
     observe::register(&mut suite);
     oversized::register(&mut suite);

@@ -26,14 +26,14 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_on_forebay("every_spool_mode_carries_everything", every_mode);
     suite.on_forebay("a_spool_mode_from_the_configuration_is_there_from_the_start", configured_mode);
     suite.heavy_on_forebay("spool_modes_change_under_traffic", changes);
-    suite.on_forebay("in_one_ring_for_all_each_port_counts_its_own_losses", basic_losses);
-    suite.on_forebay("a_shared_ring_tells_ports_apart_whatever_their_order", interleaved);
-    suite.on_forebay("a_ring_changes_its_depth_under_traffic", depths);
+    suite.on_netdevs("in_one_ring_for_all_each_port_counts_its_own_losses", basic_losses);
+    suite.on_netdevs("a_shared_ring_tells_ports_apart_whatever_their_order", interleaved);
+    suite.on_netdevs("a_ring_changes_its_depth_under_traffic", depths);
     suite.once("in_mode_none_a_veth_is_bound_directly_and_holds_its_depth", direct_memory);
     suite.once("a_netdev_with_more_queues_than_workers_stays_on_the_collector", many_queues);
     suite.once("one_port_is_bound_directly_and_its_frames_come_back", direct_in_spp);
     suite.once("adaptive_refill_posts_the_low_watermark_at_rest", adaptive);
-    suite.on_forebay("a_receive_queue_that_can_not_be_is_refused_and_changes_nothing", refused);
+    suite.on_netdevs("a_receive_queue_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
 /// A port as `attach = auto` makes it: in mode `none` the switch chooses XDP where it can.

@@ -17,18 +17,18 @@ use crate::harness::{Outcome, Subject, Suite, ensure_program};
 const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_netdev_that_goes_down_comes_back_with_its_port", down_and_up);
-    suite.on_forebay("a_netdev_that_was_down_before_anybody_looked_is_not_down", was_down);
-    suite.on_forebay("a_renamed_netdev_keeps_its_port", rename);
-    suite.on_forebay("a_netdev_that_moves_to_another_namespace_and_back_is_found_again", moves);
-    suite.on_forebay("a_netdev_deleted_and_made_again_is_found_again", deleted_and_made_again);
+    suite.on_netdevs("a_netdev_that_goes_down_comes_back_with_its_port", down_and_up);
+    suite.on_netdevs("a_netdev_that_was_down_before_anybody_looked_is_not_down", was_down);
+    suite.on_netdevs("a_renamed_netdev_keeps_its_port", rename);
+    suite.on_netdevs("a_netdev_that_moves_to_another_namespace_and_back_is_found_again", moves);
+    suite.on_netdevs("a_netdev_deleted_and_made_again_is_found_again", deleted_and_made_again);
     suite.once("a_netdev_without_ethernet_headers_is_refused_by_its_type", without_ethernet);
-    suite.on_forebay("a_netdev_that_comes_back_without_ethernet_headers_is_not_attached", back_as_tun);
-    suite.on_forebay(
+    suite.on_netdevs("a_netdev_that_comes_back_without_ethernet_headers_is_not_attached", back_as_tun);
+    suite.on_netdevs(
         "a_netdev_that_changes_all_the_time_costs_a_bounded_number_of_snapshots",
         changes_all_the_time,
     );
-    suite.on_forebay("lost_events_are_made_up_for_as_soon_as_netdevs_can_be_listed", lost_events);
+    suite.on_netdevs("lost_events_are_made_up_for_as_soon_as_netdevs_can_be_listed", lost_events);
     suite.on_forebay("ports_deleted_and_added_under_traffic_lose_no_frame", ports_come_and_go);
 }
 

@@ -26,8 +26,8 @@ const FIRST_IRQ: usize = 40;
 const ASKED_SHARE: f64 = 0.95;
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("packets_of_two_members_on_two_nodes_stay_on_one", |subject| stay(subject, 2));
-    suite.on_forebay("packets_of_four_members_on_two_nodes_stay_on_one", |subject| stay(subject, 4));
+    suite.on_netdevs("packets_of_two_members_on_two_nodes_stay_on_one", |subject| stay(subject, 2));
+    suite.on_netdevs("packets_of_four_members_on_two_nodes_stay_on_one", |subject| stay(subject, 4));
     suite.once("what_a_killed_daemon_had_set_for_a_group_is_put_back_by_the_next", killed);
     suite.once("a_sysfs_that_lies_is_named_and_packets_pass", lies);
     suite.once("without_interrupts_channels_say_so_and_packets_pass", no_interrupts);

@@ -20,13 +20,13 @@ const FRAME: u64 = 2048;
 const WORKERS: u32 = 2;
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_snapshot_has_what_ports_held_at_most_until_it_is_cleared", occupancy);
+    suite.on_netdevs("a_snapshot_has_what_ports_held_at_most_until_it_is_cleared", occupancy);
     suite.once("occupancy_of_what_is_not_there_is_refused", occupancy_refused);
-    suite.on_forebay("every_ring_is_listed_once_with_the_frames_it_holds", page_pools);
-    suite.on_forebay("queues_of_ports_are_those_that_sysfs_has_and_their_napi_instances_are_listed", queues);
+    suite.on_netdevs("every_ring_is_listed_once_with_the_frames_it_holds", page_pools);
+    suite.on_netdevs("queues_of_ports_are_those_that_sysfs_has_and_their_napi_instances_are_listed", queues);
     suite.on_forebay("workers_tell_what_they_did_since_they_were_asked_to_count_anew", workers);
     suite.on_forebay("a_worker_waits_awake_where_packets_come_soon_and_only_if_it_may", lingers);
-    suite.on_forebay("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
+    suite.on_netdevs("the_daemon_counts_its_kernel_memory_as_it_was_estimated", kernel_bytes);
     suite.once("silent_clients_and_a_thousand_scrapes_keep_no_request_from_its_answer", scrapes);
 }
 

@@ -28,15 +28,15 @@ const REST_LIMIT: Duration = Duration::from_secs(15);
 const RECEIVER: [u8; 6] = [2, 0, 0, 0, 7, 0xff];
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_port_holds_no_more_than_its_static_threshold", static_threshold);
-    suite.on_forebay("saturated_ports_hold_what_the_dynamic_threshold_says", dynamic_threshold);
-    suite.on_forebay("a_quiet_port_has_its_reserve_when_the_pool_is_saturated", reserve);
+    suite.on_netdevs("a_port_holds_no_more_than_its_static_threshold", static_threshold);
+    suite.on_netdevs("saturated_ports_hold_what_the_dynamic_threshold_says", dynamic_threshold);
+    suite.on_netdevs("a_quiet_port_has_its_reserve_when_the_pool_is_saturated", reserve);
     suite.on_forebay("jumbo_frames_of_one_port_do_not_take_the_turn_of_another", jumbo_turns);
     suite.heavy_once("a_flood_on_a_tcx_port_costs_no_other_port_a_ping", || flood(PortKind::VethTcx));
     suite.heavy_once("a_flood_on_an_xdp_port_costs_no_other_port_a_ping", || flood(PortKind::VethXdp));
     suite.heavy_on_forebay("the_pool_changes_its_size_under_traffic", resizes);
     suite.on_forebay("a_pool_that_can_not_be_is_refused_and_the_old_one_goes_on", size_refused);
-    suite.on_forebay("with_headroom_a_quiet_ports_first_burst_is_not_refused", headroom);
+    suite.on_netdevs("with_headroom_a_quiet_ports_first_burst_is_not_refused", headroom);
     suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
@@ -78,15 +78,18 @@ fn frames_from<'a>(hosts: &'a [Host], wire: &mut Wire, senders: &[usize]) -> Vec
     senders.iter().map(|sender| (&hosts[*sender], *sender, frame(*sender))).collect()
 }
 
-/// Sends frames, in turns. A veth has a frame at once, a tap gets it later.
+/// Sends frames, in turns. A veth has a frame at once, a tap and a guest's ring get it later.
 pub fn send_through(
     lab: &Lab,
     wire: &mut Wire,
     senders: &[(&Host, usize, Vec<u8>)],
     each: u64,
 ) -> Result<()> {
-    let taps = || senders.iter().filter(|(host, ..)| host.kind() == PortKind::Tap);
-    let received = |host: &Host| lab.switch().received_packets(host.name());
+    let taps = || senders.iter().filter(|(host, ..)| matches!(host.kind(), PortKind::Tap | PortKind::Guest));
+    let received = |host: &Host| match host.carried() {
+        Some(packets) => Ok(packets),
+        None => lab.switch().received_packets(host.name()),
+    };
     let mut awaited = taps().map(|(host, ..)| received(host)).collect::<Result<Vec<_>>>()?;
     for sent in 1..=each {
         senders.iter().try_for_each(|(_, sender, bytes)| wire.socket(*sender).send(bytes))?;
@@ -94,7 +97,7 @@ pub fn send_through(
         if sent % TAP_WINDOW == 0 || sent == each {
             for ((host, ..), awaited) in taps().zip(&awaited) {
                 let all_there = || received(host).is_ok_and(|now| now >= *awaited);
-                wait::until("the tap to have all frames", ARRIVAL_LIMIT, all_there)?;
+                wait::until("the tap or ring to have all frames", ARRIVAL_LIMIT, all_there)?;
             }
         }
     }

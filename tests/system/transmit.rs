@@ -16,9 +16,9 @@ const BURST: u32 = 240;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_burst_of_everything_arrives_unchanged_where_it_should", everything);
+    suite.on_netdevs("a_burst_of_everything_arrives_unchanged_where_it_should", everything);
     suite.on_forebay("a_burst_to_one_port_is_not_hurt_by_what_another_refuses", refusals);
-    suite.on_forebay("a_burst_to_a_port_that_is_down_reaches_the_others", port_down);
+    suite.on_netdevs("a_burst_to_a_port_that_is_down_reaches_the_others", port_down);
 }
 
 fn with_tags(frame: Frame, tags: &[(u16, u16)]) -> Frame {

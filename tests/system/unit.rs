@@ -15,9 +15,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const PINS: &str = "/sys/fs/bpf/forebay";
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
-    suite.on_forebay("a_service_that_crashed_is_started_again_and_goes_on", crash);
-    suite.on_forebay("every_verb_works_under_the_restrictions_of_the_unit", verbs);
+    suite.on_netdevs("a_service_that_is_restarted_goes_on_and_one_that_is_stopped_leaves_nothing", restart);
+    suite.on_netdevs("a_service_that_crashed_is_started_again_and_goes_on", crash);
+    suite.on_netdevs("every_verb_works_under_the_restrictions_of_the_unit", verbs);
     suite.once("what_the_unit_forbids_fails_under_it_and_works_without", forbidden);
     suite.once("members_of_the_reading_group_read_and_change_nothing", groups);
     suite.once("a_service_that_stands_still_is_started_again_and_goes_on", stands_still);

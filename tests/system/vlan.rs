@@ -25,7 +25,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_forebay("an_access_port_takes_no_tags", access_takes_no_tags);
     suite.on_forebay("an_access_port_takes_tags_where_it_is_told_to", access_takes_tags);
     suite.on_forebay("a_second_tag_does_not_become_the_vlan_behind_a_trunk", native);
-    suite.on_forebay("a_second_tag_does_not_become_the_vlan_in_the_kernel_either", native_in_the_kernel);
+    suite.on_netdevs("a_second_tag_does_not_become_the_vlan_in_the_kernel_either", native_in_the_kernel);
     suite.on_forebay("the_same_station_in_two_vlans_is_two_entries", same_mac_two_vlans);
     suite.everywhere("isolated_ports_reach_only_ports_that_are_not", isolated);
 }

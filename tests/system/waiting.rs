@@ -19,10 +19,10 @@ const ABSENT: usize = 1000;
 const COMING: usize = 20;
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_configured_port_comes_up_when_its_netdev_comes", comes_later);
-    suite.on_forebay("a_configured_port_whose_netdev_is_anothers_comes_up_when_it_is_free", becomes_free);
-    suite.on_forebay("a_port_that_may_wait_is_added_by_request_and_keeps_its_netdev", by_request);
-    suite.on_forebay("a_port_taken_over_whose_netdev_is_anothers_by_now_is_not_lost", taken_over);
+    suite.on_netdevs("a_configured_port_comes_up_when_its_netdev_comes", comes_later);
+    suite.on_netdevs("a_configured_port_whose_netdev_is_anothers_comes_up_when_it_is_free", becomes_free);
+    suite.on_netdevs("a_port_that_may_wait_is_added_by_request_and_keeps_its_netdev", by_request);
+    suite.on_netdevs("a_port_taken_over_whose_netdev_is_anothers_by_now_is_not_lost", taken_over);
     suite.heavy_once("a_thousand_configured_ports_without_netdevs_delay_nothing", thousand_absent);
 }
 

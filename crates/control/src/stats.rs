@@ -185,7 +185,7 @@ impl WorkerStats {
 /// The balance of all counters at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct StatsCheck {
-    /// Whether every equation holds. While packets are under way a small difference is no fault: ask again.
+    /// Whether every equation holds, but for packets that may be under way.
     pub balanced: bool,
     /// The equations.
     pub balances: Vec<Balance>,
@@ -194,7 +194,18 @@ pub struct StatsCheck {
 impl StatsCheck {
     /// The check that consists of these equations.
     pub fn new(balances: Vec<Balance>) -> StatsCheck {
-        StatsCheck { balanced: balances.iter().all(|balance| balance.difference == 0), balances }
+        StatsCheck { balanced: balances.iter().all(Balance::holds), balances }
+    }
+
+    /// This check, made when `earlier` was made some time before. What moved between the two may be under way: the sides of
+    /// an equation were read one after the other, and a packet is counted on the left before it is on the right.
+    pub fn after(self, earlier: &StatsCheck) -> StatsCheck {
+        let before = |balance: &Balance| earlier.balances.iter().find(|before| before.name == balance.name);
+        let judged = self.balances.into_iter().map(|balance| match before(&balance) {
+            Some(before) => balance.after(before),
+            None => balance,
+        });
+        StatsCheck::new(judged.collect())
     }
 }
 
@@ -209,12 +220,26 @@ pub struct Balance {
     pub right: u64,
     /// Left less right.
     pub difference: i64,
+    #[serde(default)]
+    /// Packets or frames that moved on one side while both were read twice. So many may be under way; 0 where nothing moves.
+    pub moving: u64,
 }
 
 impl Balance {
     /// The equation `left = right`.
     pub fn new(name: impl Into<String>, left: u64, right: u64) -> Balance {
-        Balance { name: name.into(), left, right, difference: left.wrapping_sub(right).cast_signed() }
+        let difference = left.wrapping_sub(right).cast_signed();
+        Balance { name: name.into(), left, right, difference, moving: 0 }
+    }
+
+    fn after(self, before: &Balance) -> Balance {
+        let moving = self.left.abs_diff(before.left).max(self.right.abs_diff(before.right));
+        Balance { moving, ..self }
+    }
+
+    /// Whether the sides are equal, but for what may be under way.
+    pub fn holds(&self) -> bool {
+        self.difference.unsigned_abs() <= self.moving
     }
 }
 
@@ -247,5 +272,25 @@ mod tests {
         let check = StatsCheck::new(vec![Balance::new("rx", 5, 5), Balance::new("tx", 5, 6)]);
         assert!(!check.balanced);
         assert_eq!(check.balances[1].difference, -1);
+    }
+
+    #[test]
+    fn what_moves_between_two_readings_may_be_under_way_and_no_more() {
+        let check = |left, right| StatsCheck::new(vec![Balance::new("rx", left, right)]);
+        // (left, right) of the first and of the second reading
+        for (first, second, is_balanced) in [
+            ((100, 90), (100, 90), false),
+            ((100, 90), (105, 95), false),
+            ((100, 90), (110, 100), true),
+            ((100, 90), (104, 104), true),
+            ((100, 100), (104, 105), true),
+            ((100, 100), (100, 101), true),
+            ((100, 101), (100, 101), false),
+        ] {
+            let judged = check(second.0, second.1).after(&check(first.0, first.1));
+            assert_eq!(judged.balanced, is_balanced, "{first:?}, {second:?}: {judged:?}");
+        }
+        let unknown = check(5, 6).after(&StatsCheck::new(Vec::new()));
+        assert!(!unknown.balanced, "nothing is known of what moves");
     }
 }

@@ -27,6 +27,8 @@ pub const PROBE_ETHERTYPE: u16 = 0x9000;
 /// A reply, in the byte order of that protocol: stations answer none.
 const REPLY: [u8; 2] = [1, 0];
 const TPID: [u8; 2] = [0x81, 0];
+/// `PROBE_TAGGED`, bpf/probe.h.
+const TAGGED: u64 = 1 << 16;
 
 /// Probes that lie unread at one port; those that come then replace older ones.
 const UNREAD: usize = 4;
@@ -89,6 +91,35 @@ impl LoopProbes {
         })
     }
 
+    /// Notes a probe of this switch that came in at `port` where no kernel program sees it. Says whether it was one; packet
+    /// path. As with programs, two that note a probe at one port at once may spoil it.
+    #[inline]
+    pub fn note(&self, port: u16, frame: &[u8]) -> bool {
+        frame.starts_with(&PROBE_GROUP) && self.note_any(port, frame)
+    }
+
+    #[cold]
+    fn note_any(&self, port: u16, frame: &[u8]) -> bool {
+        let tci = frame.get(14..16).filter(|_| frame.get(12..14) == Some(&TPID));
+        let tag = tci.map_or(0, |tci| TAGGED | u64::from(u16::from_be_bytes([tci[0], tci[1]])));
+        let at = if tag == 0 { 12 } else { 16 };
+        let Some((ethertype, rest)) = frame.get(at..).and_then(<[u8]>::split_first_chunk) else {
+            return false;
+        };
+        let body = rest.get(6..).and_then(two_words);
+        let Some(([switch_id, nonce], [low, high, ..])) = body else { return false };
+        if u16::from_be_bytes(*ethertype) != PROBE_ETHERTYPE || switch_id != self.switch_id {
+            return false;
+        }
+        let (count, probes) = self.seen.get(port.into()).split_first().expect("there is a count");
+        let (probes, _) = probes.as_chunks::<2>();
+        let [from, unread] = &probes[count.fetch_add(1, AcqRel) as usize % UNREAD];
+        from.store(u64::from(u16::from_ne_bytes([*low, *high])) | tag << 32, Release);
+        unread.store(nonce, Release);
+        self.watch.get(0)[1].fetch_add(1, AcqRel);
+        true
+    }
+
     /// A probe that is to leave by `port`, tagged if there is a tag. The nonce is not 0 and must be a secret.
     pub fn frame(&self, port: u16, tag: Option<[u8; 4]>, nonce: u64) -> [u8; PROBE_BYTES] {
         debug_assert!(tag.is_none_or(|tag| tag[..2] == TPID));
@@ -111,5 +142,46 @@ impl LoopProbes {
         let bytes = parts.into_iter().flatten();
         frame.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
         frame
+    }
+}
+
+/// The two numbers that `bytes` begins with, and what is behind them.
+fn two_words(bytes: &[u8]) -> Option<([u64; 2], &[u8])> {
+    let (first, bytes) = bytes.split_first_chunk()?;
+    let (second, bytes) = bytes.split_first_chunk()?;
+    Some(([first, second].map(|word| u64::from_ne_bytes(*word)), bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probes() -> LoopProbes {
+        let memory = "memory can be mapped";
+        let watch = Mapped::anonymous(1).expect(memory);
+        LoopProbes { watch, seen: Mapped::anonymous(3).expect(memory), switch_id: 0x1122_3344_5566_7788 }
+    }
+
+    #[test]
+    fn a_probe_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let probes = probes();
+        for (tag, tci) in [(None, None), (Some([0x81, 0, 0x20, 7]), Some(0x2007))] {
+            let frame = probes.frame(0x0102, tag, 99);
+            assert!(probes.note(2, &frame));
+            let seen: Vec<SeenProbe> = probes.take(2).collect();
+            assert_eq!(seen, [SeenProbe { from: 0x0102, tci, nonce: 99 }]);
+            let behind = tag.map_or(0, |tag| tag.len());
+            for at in [0, 5, 12 + behind, 20 + behind, 27 + behind] {
+                let mut other = frame;
+                other[at] ^= 1;
+                assert!(!probes.note(2, &other), "byte {at}, {tag:x?}");
+            }
+            let needed = 38 + behind;
+            assert!(
+                (0..needed).all(|len| !probes.note(2, &frame[..len])) && probes.note(2, &frame[..needed])
+            );
+            assert_eq!(probes.take(2).count(), 1);
+        }
+        assert_eq!((probes.total(), probes.count(2), probes.take(1).count()), (4, 4, 0));
     }
 }

@@ -3,6 +3,7 @@
 
 mod access;
 mod socket;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,6 +15,7 @@ use crate::SwitchError;
 use crate::attention::Attention;
 
 pub(crate) use socket::{GuestSocket, Meeting, connect_to};
+pub(crate) use watch::{Ready, Watch};
 
 /// Names one port of a guest; no other port has or had the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

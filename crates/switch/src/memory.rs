@@ -163,7 +163,8 @@ impl MemorySwitch {
             stock,
             publication,
         };
-        let exchanges = Exchange::connect(options.workers, &switch.stock.arena, &switch.stock.pool)?;
+        let ports = options.max_ports.into();
+        let exchanges = Exchange::connect(options.workers, ports, &switch.stock.arena, &switch.stock.pool)?;
         for (index, exchange) in exchanges.into_iter().enumerate() {
             switch.levels.add(exchange.level());
             let seat = switch.seat(index, seed)?;

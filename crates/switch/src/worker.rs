@@ -39,6 +39,7 @@ mod moderation;
 mod outlet;
 mod parcel;
 mod polled;
+mod probes;
 mod proposal;
 mod receive;
 mod reclaim;
@@ -78,11 +79,12 @@ pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
-pub(crate) use guest::{GuestCells, GuestOutput, GuestSource};
+pub(crate) use guest::{GuestCells, GuestOutput, GuestSource, Probes};
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use moderation::{Choice, ModeratedQueue, Moderation};
 pub(crate) use outlet::Outlet;
+pub(crate) use probes::ProbeToGuest;
 pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use slot::Slot;
 pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, SuppliedBy, Supply, XskSource};
@@ -91,6 +93,7 @@ use doorbell::Doorbell;
 use join::JointRun;
 use parcel::Parcel;
 use polled::Polled;
+use probes::ProbesDue;
 use record::Record;
 use repeat::Repeats;
 use rule::Asked;
@@ -125,6 +128,7 @@ pub(crate) struct Worker {
     moderation: Box<Moderation>,
     /// Where packets go for outputs that another worker owns.
     exchange: Option<Exchange>,
+    probes_due: ProbesDue,
     /// Frames of the packet that another worker handed over.
     handed: Vec<Parcel>,
     burst: Burst,
@@ -176,6 +180,7 @@ impl Worker {
             owing: Vec::with_capacity(shared.max_ports),
             moderation: Box::new(Moderation::new(0)),
             exchange: None,
+            probes_due: ProbesDue::new(),
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),
             burst: Burst::new(TURN),
             records: record::records(),

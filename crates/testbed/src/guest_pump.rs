@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -55,6 +56,7 @@ const FEATURES: [Features; 13] = [
 #[derive(Debug)]
 pub struct GuestPump {
     handle: Handle,
+    carried: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -118,7 +120,9 @@ impl GuestPump {
             .map_err(|errno| LabError::system("making an eventfd", errno))?;
         let (bell, (orders, received)) = (Arc::new(bell), channel());
         let guest = guest(is_packed)?;
+        let carried = Arc::<AtomicU64>::default();
         let carrier = Carrier {
+            carried: Arc::clone(&carried),
             tap,
             guest,
             socket: socket.to_owned(),
@@ -130,7 +134,12 @@ impl GuestPump {
             buffer: vec![0; BUFFER_BYTES as usize],
         };
         let thread = Some(std::thread::spawn(move || carrier.run()));
-        Ok(GuestPump { handle: Handle { orders, bell }, thread })
+        Ok(GuestPump { handle: Handle { orders, bell }, carried, thread })
+    }
+
+    /// Packets that were put into the guest's transmit queue.
+    pub fn carried(&self) -> u64 {
+        self.carried.load(Ordering::Acquire)
     }
 
     /// Has the switch know the guest's MTU; returns when it does, or when there is none.
@@ -168,6 +177,8 @@ struct Carrier {
     orders: Receiver<Order>,
     bell: Arc<EventFd>,
     buffer: Vec<u8>,
+    /// Packets that were put into the transmit queue.
+    carried: Arc<AtomicU64>,
 }
 
 impl Carrier {
@@ -246,6 +257,7 @@ impl Carrier {
                 self.waiting = Some((header, packet));
                 return count;
             }
+            self.carried.fetch_add(1, Ordering::Release);
         }
         TURN
     }

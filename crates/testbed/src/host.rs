@@ -173,6 +173,14 @@ impl Host {
         &self.socket
     }
 
+    /// Of a guest, packets that its kernel has put into its transmit queue.
+    pub fn carried(&self) -> Option<u64> {
+        match &self.pump {
+            Some(Pump::Guest(guest)) => Some(guest.carried()),
+            Some(Pump::Tap(_)) | None => None,
+        }
+    }
+
     /// How it is connected.
     pub fn kind(&self) -> PortKind {
         self.kind

@@ -131,7 +131,9 @@ fn carry(from: &mut Queues, to: &mut Queues, buffer: &mut [u8]) -> Result<(), Ri
     let Some(transmit) = &mut from.transmit else { return Ok(()) };
     let mut moved = 0;
     while moved < TURN {
-        let Some(offer) = transmit.offered()? else { break };
+        if transmit.offered()?.is_none() {
+            break;
+        }
         moved += 1;
         let Some(receive) = &mut to.receive else {
             transmit.discard();

@@ -127,8 +127,18 @@ impl Backend {
 
     /// Descriptors to wait for: the socket, and the control queue's kicks.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let control = self.queues.control.as_ref().and_then(Virtqueue::kick);
-        std::iter::once(self.connection.as_fd()).chain(control)
+        std::iter::once(self.socket()).chain(self.control_kick().map(|kick| kick.as_fd()))
+    }
+
+    /// The first of them; always the same one.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    /// The second, which may be another one after [`Backend::handle`]. The guest has the same eventfd, so an epoll goes on
+    /// reporting it after it was closed here: take it out there first, and hold it until then.
+    pub fn control_kick(&self) -> Option<&Arc<OwnedFd>> {
+        self.queues.control_kick()
     }
 
     /// Features that both ends agreed on.

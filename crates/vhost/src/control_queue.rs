@@ -162,10 +162,10 @@ impl Control {
         Some(())
     }
 
-    /// Only what was agreed on can be switched on.
+    /// Only what was agreed on can be switched on, and nothing but what a guest takes.
     fn offloads(&self, bits: u64) -> Option<Features> {
         let wanted = Features(bits);
-        self.features.has(wanted).then_some(wanted)
+        (self.features.has(wanted) && Features::GUEST_OFFLOADS.has(wanted)).then_some(wanted)
     }
 
     fn coalesce(

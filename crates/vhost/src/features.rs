@@ -49,7 +49,7 @@ features! {
 }
 
 /// Words that name features, alone or several at once.
-const WORDS: [(&str, Features); 22] = [
+const WORDS: [(&str, Features); 23] = [
     ("csum", Features(1 | 1 << 1)),
     ("gso", Features(1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 54 | 1 << 55 | 1 << 56)),
     ("host-gso", Features(1 << 11 | 1 << 12 | 1 << 13 | 1 << 56)),
@@ -67,6 +67,7 @@ const WORDS: [(&str, Features); 22] = [
     ("rx-mode", Features::CTRL_RX),
     ("vlan", Features::CTRL_VLAN),
     ("announce", Features::GUEST_ANNOUNCE),
+    ("guest-offloads", Features::CTRL_GUEST_OFFLOADS),
     ("coalesce", Features(1 << 52 | 1 << 53)),
     ("event-idx", Features::EVENT_IDX),
     ("indirect", Features::INDIRECT_DESC),
@@ -77,11 +78,7 @@ const WORDS: [(&str, Features); 22] = [
 impl Features {
     /// All features that the rings and the device here can serve.
     pub const ALL: Features = Features(
-        Features::WORDED.0
-            | Features::VERSION_1.0
-            | Features::PROTOCOL_FEATURES.0
-            | Features::LOG_ALL.0
-            | Features::CTRL_GUEST_OFFLOADS.0,
+        Features::WORDED.0 | Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0 | Features::LOG_ALL.0,
     );
 
     const WORDED: Features = {
@@ -92,6 +89,16 @@ impl Features {
         }
         Features(all)
     };
+
+    /// What a guest takes undone, which it may change while its driver runs ([`Features::CTRL_GUEST_OFFLOADS`]).
+    pub const GUEST_OFFLOADS: Features = Features(
+        Features::GUEST_CSUM.0
+            | Features::GUEST_TSO4.0
+            | Features::GUEST_TSO6.0
+            | Features::GUEST_ECN.0
+            | Features::GUEST_USO4.0
+            | Features::GUEST_USO6.0,
+    );
 
     /// Whether all bits of `other` are in here.
     #[inline]

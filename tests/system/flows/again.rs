@@ -12,28 +12,28 @@ pub fn register(suite: &mut Suite) {
             })
         };
     }
-    again!(on_forebay, "tagged_hosts_talk", vlan::tagged_hosts);
-    again!(on_forebay, "a_trunk_tags_its_vlans", vlan::trunk);
-    again!(on_forebay, "vlans_stay_apart", apart);
-    again!(on_forebay, "isolated_ports_stay_apart", vlan::isolated);
-    again!(on_forebay, "hints_change_nothing", hinted);
-    again!(on_forebay, "an_address_is_learned", fdb::learning);
-    again!(on_forebay, "a_station_moves", fdb::moving);
-    again!(on_forebay, "an_entry_ages", fdb::ageing);
-    again!(on_forebay, "a_static_entry_stays", fdb::static_entries);
-    again!(on_forebay, "a_mac_flood_costs_the_flooder_only", fdb::mac_flood);
-    again!(on_forebay, "link_local_groups_and_own_ports_get_nothing", fdb_drops);
-    again!(on_forebay, "a_packet_as_long_as_the_mtu_passes", mtu::mtus);
-    again!(on_forebay, "fragments_pass", mtu::fragments);
-    again!(on_forebay, "two_workers_carry_everything", connectivity::two_workers);
-    again!(heavy_on_forebay, "spool_modes_change_under_traffic", modes::changes);
-    again!(on_forebay, "random_frames_harm_nobody", hostile::random_frames);
-    again!(on_forebay, "stacks_of_tags_pass", hostile::vlan_stacks);
-    again!(on_forebay, "lying_lengths_pass", hostile::lying_lengths);
-    again!(on_forebay, "a_netdev_goes_down_and_comes_back", netdev::down_and_up);
-    again!(on_forebay, "a_netdev_is_renamed", netdev::rename);
-    again!(on_forebay, "a_netdev_is_made_again", netdev::deleted_and_made_again);
-    again!(on_forebay, "ports_come_and_go", netdev::ports_come_and_go);
+    again!(on_netdevs, "tagged_hosts_talk", vlan::tagged_hosts);
+    again!(on_netdevs, "a_trunk_tags_its_vlans", vlan::trunk);
+    again!(on_netdevs, "vlans_stay_apart", apart);
+    again!(on_netdevs, "isolated_ports_stay_apart", vlan::isolated);
+    again!(on_netdevs, "hints_change_nothing", hinted);
+    again!(on_netdevs, "an_address_is_learned", fdb::learning);
+    again!(on_netdevs, "a_station_moves", fdb::moving);
+    again!(on_netdevs, "an_entry_ages", fdb::ageing);
+    again!(on_netdevs, "a_static_entry_stays", fdb::static_entries);
+    again!(on_netdevs, "a_mac_flood_costs_the_flooder_only", fdb::mac_flood);
+    again!(on_netdevs, "link_local_groups_and_own_ports_get_nothing", fdb_drops);
+    again!(on_netdevs, "a_packet_as_long_as_the_mtu_passes", mtu::mtus);
+    again!(on_netdevs, "fragments_pass", mtu::fragments);
+    again!(on_netdevs, "two_workers_carry_everything", connectivity::two_workers);
+    again!(heavy_on_netdevs, "spool_modes_change_under_traffic", modes::changes);
+    again!(on_netdevs, "random_frames_harm_nobody", hostile::random_frames);
+    again!(on_netdevs, "stacks_of_tags_pass", hostile::vlan_stacks);
+    again!(on_netdevs, "lying_lengths_pass", hostile::lying_lengths);
+    again!(on_netdevs, "a_netdev_goes_down_and_comes_back", netdev::down_and_up);
+    again!(on_netdevs, "a_netdev_is_renamed", netdev::rename);
+    again!(on_netdevs, "a_netdev_is_made_again", netdev::deleted_and_made_again);
+    again!(on_netdevs, "ports_come_and_go", netdev::ports_come_and_go);
 }
 
 fn apart(subject: Subject) -> Outcome {

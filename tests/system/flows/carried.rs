@@ -16,9 +16,9 @@ const FRAMES: u64 = 100;
 const LIMIT: Duration = Duration::from_secs(5);
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("what_was_decided_once_the_kernel_carries", carries);
-    suite.on_forebay("what_is_dropped_for_good_is_dropped_in_the_kernel", drops);
-    suite.on_forebay("a_captured_port_comes_to_user_space", captured);
+    suite.on_netdevs("what_was_decided_once_the_kernel_carries", carries);
+    suite.on_netdevs("what_is_dropped_for_good_is_dropped_in_the_kernel", drops);
+    suite.on_netdevs("a_captured_port_comes_to_user_space", captured);
 }
 
 fn carries(subject: Subject) -> Outcome {

@@ -9,19 +9,19 @@ use super::{INSTALL_LIMIT, Scene, flow_list, port_name, shout, station, tell};
 use crate::harness::{Outcome, Subject, Suite};
 
 pub fn register(suite: &mut Suite) {
-    suite.heavy_on_forebay("a_station_that_moves_is_found_by_the_first_packet", moves);
-    suite.on_forebay("a_ports_changed_vlans_are_obeyed_by_the_first_packet", |subject| again(subject, vlans));
-    suite.on_forebay("a_ports_changed_isolation_is_obeyed_by_the_first_packet", |subject| {
+    suite.heavy_on_netdevs("a_station_that_moves_is_found_by_the_first_packet", moves);
+    suite.on_netdevs("a_ports_changed_vlans_are_obeyed_by_the_first_packet", |subject| again(subject, vlans));
+    suite.on_netdevs("a_ports_changed_isolation_is_obeyed_by_the_first_packet", |subject| {
         again(subject, isolation)
     });
-    suite.on_forebay("a_port_that_carries_a_vlan_again_is_obeyed_by_the_first_packet", |subject| {
+    suite.on_netdevs("a_port_that_carries_a_vlan_again_is_obeyed_by_the_first_packet", |subject| {
         again(subject, carries_again)
     });
-    suite.on_forebay("a_port_deleted_and_added_is_obeyed_by_the_first_packet", |subject| {
+    suite.on_netdevs("a_port_deleted_and_added_is_obeyed_by_the_first_packet", |subject| {
         again(subject, ports)
     });
-    suite.on_forebay("forgotten_flows_are_not_followed_any_more", |subject| again(subject, flush));
-    suite.on_forebay("a_fast_path_switched_off_carries_nothing", |subject| again(subject, switched_off));
+    suite.on_netdevs("forgotten_flows_are_not_followed_any_more", |subject| again(subject, flush));
+    suite.on_netdevs("a_fast_path_switched_off_carries_nothing", |subject| again(subject, switched_off));
 }
 
 /// 200 moves between two hosts. A station tells of its move by a frame of a kind that was carried before it left.

@@ -17,8 +17,8 @@ const DATAGRAMS: u32 = 100;
 const MOST_OF_A_STREAM: u64 = 1000;
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("with_the_fast_path_datagrams_arrive_with_right_checksums", datagrams);
-    suite.heavy_on_forebay("with_the_fast_path_tcp_arrives_with_right_checksums", tcp);
+    suite.on_netdevs("with_the_fast_path_datagrams_arrive_with_right_checksums", datagrams);
+    suite.heavy_on_netdevs("with_the_fast_path_tcp_arrives_with_right_checksums", tcp);
 }
 
 /// Whether the senders finish checksums by themselves.

@@ -18,8 +18,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(100);
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("an_output_whose_netdev_goes_takes_nothing_along", output_goes);
-    suite.on_forebay("after_kill_9_no_flow_is_followed_and_the_next_start_is_clean", killed);
+    suite.on_netdevs("an_output_whose_netdev_goes_takes_nothing_along", output_goes);
+    suite.on_netdevs("after_kill_9_no_flow_is_followed_and_the_next_start_is_clean", killed);
 }
 
 fn output_goes(subject: Subject) -> Outcome {

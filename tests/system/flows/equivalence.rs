@@ -35,7 +35,7 @@ const TAGS: [&[(u16, u16)]; 8] = [
 ];
 
 pub fn register(suite: &mut Suite) {
-    suite.heavy_on_forebay("with_the_fast_path_every_frame_goes_where_it_goes_without", same);
+    suite.heavy_on_netdevs("with_the_fast_path_every_frame_goes_where_it_goes_without", same);
 }
 
 /// What became of each frame, by its mark: hosts and bytes.

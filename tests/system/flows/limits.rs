@@ -17,11 +17,11 @@ use crate::harness::{Outcome, Subject, Suite};
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("too_long_is_too_long", too_long);
-    suite.on_forebay("a_smaller_mtu_is_obeyed_although_there_is_a_flow", smaller_mtu);
-    suite.on_forebay("flows_go_when_nothing_is_carried_and_keep_stations_known", idle);
-    suite.on_forebay("a_reload_changes_how_long_flows_last", reload);
-    suite.heavy_on_forebay("one_port_cannot_fill_the_table", shares);
+    suite.on_netdevs("too_long_is_too_long", too_long);
+    suite.on_netdevs("a_smaller_mtu_is_obeyed_although_there_is_a_flow", smaller_mtu);
+    suite.on_netdevs("flows_go_when_nothing_is_carried_and_keep_stations_known", idle);
+    suite.on_netdevs("a_reload_changes_how_long_flows_last", reload);
+    suite.heavy_on_netdevs("one_port_cannot_fill_the_table", shares);
 }
 
 fn reload(subject: Subject) -> Outcome {

@@ -15,11 +15,11 @@ const FRAMES: usize = 64;
 const STREAM_BYTES: u64 = 64 << 20;
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("marked_packets_are_told_by_their_mark", told);
-    suite.on_forebay("a_marked_stream_is_told_by_its_mark", |subject| {
+    suite.on_netdevs("marked_packets_are_told_by_their_mark", told);
+    suite.on_netdevs("a_marked_stream_is_told_by_its_mark", |subject| {
         stream(subject, "join_segments = false")
     });
-    suite.on_forebay("a_marked_stream_of_joined_segments_is_told_by_its_mark", |subject| {
+    suite.on_netdevs("a_marked_stream_of_joined_segments_is_told_by_its_mark", |subject| {
         stream(subject, "join_segments = true")
     });
 }

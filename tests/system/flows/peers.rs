@@ -11,12 +11,12 @@ use crate::bed::{Bed, with_offload};
 use crate::harness::{Outcome, Subject, Suite};
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("what_is_for_a_containers_address_is_handed_to_it", handed);
-    suite.on_forebay("hosts_hear_each_other_when_packets_are_handed_to_them", heard);
-    suite.on_forebay("a_qdisc_at_an_output_is_obeyed", |subject| obeyed(subject, qdisc));
-    suite.on_forebay("a_classifier_at_an_output_is_obeyed", |subject| obeyed(subject, classifier));
-    suite.on_forebay("an_xdp_program_in_a_container_is_obeyed", xdp);
-    suite.on_forebay("nothing_is_handed_over_where_the_configuration_says_no", switched_off);
+    suite.on_netdevs("what_is_for_a_containers_address_is_handed_to_it", handed);
+    suite.on_netdevs("hosts_hear_each_other_when_packets_are_handed_to_them", heard);
+    suite.on_netdevs("a_qdisc_at_an_output_is_obeyed", |subject| obeyed(subject, qdisc));
+    suite.on_netdevs("a_classifier_at_an_output_is_obeyed", |subject| obeyed(subject, classifier));
+    suite.on_netdevs("an_xdp_program_in_a_container_is_obeyed", xdp);
+    suite.on_netdevs("nothing_is_handed_over_where_the_configuration_says_no", switched_off);
 }
 
 /// To host 1's own address.

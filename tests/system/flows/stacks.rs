@@ -23,7 +23,7 @@ const ARRIVAL_LIMIT: Duration = Duration::from_secs(3);
 
 pub fn register(suite: &mut Suite) {
     suite.on_forebay("no_shape_of_a_datagram_gets_around_a_rule_in_user_space", in_user_space);
-    suite.on_forebay("no_shape_of_a_datagram_gets_around_a_rule_in_the_kernel", in_the_kernel);
+    suite.on_netdevs("no_shape_of_a_datagram_gets_around_a_rule_in_the_kernel", in_the_kernel);
     suite.on_forebay("a_rule_names_packets_by_the_kinds_of_their_tags", by_kind);
 }
 

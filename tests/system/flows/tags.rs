@@ -39,7 +39,7 @@ const TAGS: [&[(u16, u16)]; 11] = [
 const VIDS: [u16; 4] = [0, 1, 10, 20];
 
 pub fn register(suite: &mut Suite) {
-    suite.heavy_on_forebay("tags_are_edited_by_the_kernel_as_by_user_space", edits);
+    suite.heavy_on_netdevs("tags_are_edited_by_the_kernel_as_by_user_space", edits);
 }
 
 /// One frame: hosts from and to, and which of the tags.

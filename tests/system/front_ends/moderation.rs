@@ -2,13 +2,13 @@
 
 use forebay_control::coalesce::{CoalesceQueue, CoalesceShow};
 use forebay_testbed::bpffs::BpfFs;
-use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
+use forebay_testbed::dut::{Client, Forebay};
 use forebay_testbed::frame::Frame;
 use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::{Lab, PortKind, wait};
 use forebay_vhost::driver::FrontEnd;
 
-use super::{LIMIT, Scene, connect, guest, join, mac};
+use super::{LIMIT, Scene, connect, guest, join, mac, quiet};
 use crate::harness::{Outcome, Suite, ensure_program};
 
 const PACKETS: usize = 100;
@@ -39,7 +39,7 @@ fn take(guest: &mut FrontEnd) -> Outcome {
 }
 
 fn within_limits(place: &str) -> Outcome {
-    let scene = Scene::new(1, ForebayOptions::default())?;
+    let scene = Scene::new(1, quiet())?;
     scene.add("vm1", &[])?;
     let mut guest = guest()?;
     join(&mut guest, &scene, "vm1")?;
@@ -90,7 +90,7 @@ fn taken_over() -> Outcome {
     let mut lab = Lab::new("frontends")?;
     let pins = BpfFs::mount(&lab)?;
     let host = lab.host("h1", PortKind::VethTcx)?;
-    let start = || Forebay::start(&lab, ForebayOptions::default().handing_over(&pins));
+    let start = || Forebay::start(&lab, quiet().handing_over(&pins));
     let mut daemon = start()?;
     let path = lab.path("vm1.sock");
     daemon.client().ok(&["port", "add", host.name()])?;
@@ -124,7 +124,7 @@ fn taken_over() -> Outcome {
 }
 
 fn refused() -> Outcome {
-    let scene = Scene::new(1, ForebayOptions::default())?;
+    let scene = Scene::new(1, quiet())?;
     scene.add("vm1", &["--queues", "2"])?;
     let cases: [(&[&str], &str); 6] = [
         (&["h1", "--policy", "dim"], "no virtual machine's port"),

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use forebay_testbed::dut::ForebayOptions;
 use forebay_testbed::frame::{Frame, tags_of};
 use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::wait;
 
-use super::{LIMIT, Scene, guest, join, mac};
+use super::{LIMIT, Scene, guest, join, mac, quiet};
 use crate::harness::{Outcome, Suite};
 
 const REVERSE_ARP: [u8; 2] = [0x80, 0x35];
@@ -25,7 +24,7 @@ fn announces(frame: &[u8], station: [u8; 6]) -> bool {
 }
 
 fn announced() -> Outcome {
-    let scene = Scene::new(4, ForebayOptions::default())?;
+    let scene = Scene::new(4, quiet())?;
     scene.add("vm1", &["--vlan", "access:10"])?;
     // One host is in the guest's VLAN, one has it with tags, one is in another, and the guest came from the fourth.
     for (host, mode) in [("h1", "access:10"), ("h2", "trunk:10,20"), ("h3", "access:20"), ("h4", "access:10")]
@@ -64,7 +63,7 @@ fn announced() -> Outcome {
 }
 
 fn jumbo() -> Outcome {
-    let scene = Scene::new(1, ForebayOptions::default())?;
+    let scene = Scene::new(1, quiet())?;
     scene.hosts[0].set_mtu(scene.lab.switch(), 9000)?;
     scene.add("vm1", &["--mtu", "9000"])?;
     let mut guest = guest()?;

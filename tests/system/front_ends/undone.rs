@@ -1,6 +1,5 @@
 //! What a guest leaves undone, header by header: lies cost it that packet, and the truth reaches others as they agreed.
 
-use forebay_testbed::dut::ForebayOptions;
 use forebay_testbed::dut::counters::{Moved, Reading};
 use forebay_testbed::wait;
 use forebay_vhost::driver::FrontEnd;
@@ -8,7 +7,7 @@ use forebay_vhost::{Features, NetHeader};
 use forebay_wire::net_header::{NEEDS_CSUM, gso};
 use forebay_wire::{Verdict, verify_l4};
 
-use super::{LIMIT, Scene, guest, guest_with, join, mac, pass};
+use super::{LIMIT, RING, Scene, guest, guest_with, join, mac, pass, quiet};
 use crate::harness::{Outcome, Suite};
 
 const UDP: usize = 34;
@@ -18,6 +17,8 @@ const PART: u16 = 1400;
 pub fn register(suite: &mut Suite) {
     suite.once("a_header_that_lies_costs_its_guest_that_packet_alone", lies);
     suite.once("a_long_packet_reaches_a_guest_whole_or_in_right_parts", long);
+    suite.once("parts_of_a_long_packet_are_counted_as_the_guest_gets_them", counted);
+    suite.once("what_a_guest_takes_undone_changes_while_its_driver_runs", changed);
 }
 
 /// A datagram over IPv4 with an unfinished checksum.
@@ -67,7 +68,7 @@ fn two(scene: &Scene, receiver: Features) -> Result<[FrontEnd; 2], Box<dyn std::
 }
 
 fn lies() -> Outcome {
-    let scene = Scene::new(0, ForebayOptions::default())?;
+    let scene = Scene::new(0, quiet())?;
     let [mut liar, mut other] = two(&scene, receiver())?;
     while other.receive().is_some() {}
     let before = Reading::settled(scene.client())?;
@@ -99,7 +100,7 @@ fn lies() -> Outcome {
 }
 
 fn long() -> Outcome {
-    let scene = Scene::new(0, ForebayOptions::default())?;
+    let scene = Scene::new(0, quiet())?;
     let [mut sender, mut taker] = two(&scene, receiver())?;
     scene.add("vm3", &[])?;
     let mut other = guest()?;
@@ -134,5 +135,82 @@ fn long() -> Outcome {
     let (told, packet) = wait::until_some("the datagram", LIMIT, || other.receive_undone())?;
     assert!(told.is_plain() && verify_l4(&[&packet[..]]) == Verdict::Good);
     assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
+
+/// The command of the control queue that says what a guest takes: class, command, bits.
+fn takes(features: Features) -> Vec<u8> {
+    [&[5, 0][..], &features.0.to_le_bytes()].concat()
+}
+
+fn changed() -> Outcome {
+    let scene = Scene::new(0, quiet())?;
+    let offers = Features::CTRL_VQ.with(Features::CTRL_GUEST_OFFLOADS);
+    let [mut sender, mut taker] = two(&scene, receiver().with(offers))?;
+    while taker.receive().is_some() {}
+    let word = |word: &str| {
+        let guest = scene.client().port("vm2").ok().and_then(|port| port.vhost_user);
+        guest.is_some_and(|guest| guest.features.iter().any(|feature| feature == word))
+    };
+    assert!(word("guest-offloads"));
+    let packet = datagram(1, 2, 5000);
+    // In turns: all that was agreed on, an unfinished checksum alone, nothing, all again.
+    for (features, packets) in [
+        (receiver(), 1),
+        (Features::GUEST_CSUM, 4),
+        (Features::default(), 4),
+        (receiver(), 1),
+        (Features::GUEST_CSUM, 4),
+    ] {
+        assert_eq!(taker.command(&takes(features)), Some(vec![0]), "{features:?}");
+        // What comes behind the answer is what the guest takes.
+        assert!(sender.transmit_undone(header(), &packet));
+        let mut payload = Vec::new();
+        for _ in 0..packets {
+            let (undone, part) = wait::until_some("a packet", LIMIT, || taker.receive_undone())?;
+            let is_right = verify_l4(&[&part[..]]) == Verdict::Good;
+            assert!(
+                if packets == 1 { undone == header() } else { undone.is_plain() && is_right },
+                "{undone:?}"
+            );
+            payload.extend_from_slice(&part[PAYLOAD..]);
+        }
+        assert_eq!(payload, packet[PAYLOAD..]);
+        let undone = NetHeader { gso_type: gso::NONE, gso_size: 0, hdr_len: 0, ..header() };
+        assert!(sender.transmit_undone(undone, &datagram(1, 2, 900)));
+        let (told, _) = wait::until_some("the datagram", LIMIT, || taker.receive_undone())?;
+        assert_eq!(told.needs_checksum(), features.has(Features::GUEST_CSUM));
+    }
+    // Of what was not agreed on, and of what no guest takes, nothing can be switched on.
+    for refused in [Features::GUEST_TSO4, Features::VERSION_1] {
+        assert_eq!(taker.command(&takes(refused)), Some(vec![1]), "{refused:?}");
+    }
+    assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
+
+fn counted() -> Outcome {
+    const PARTS: u64 = 3;
+    let scene = Scene::new(0, quiet())?;
+    // It takes nothing undone.
+    let [mut sender, mut other] = two(&scene, Features::default())?;
+    while other.receive().is_some() {}
+    let before = Reading::settled(scene.client())?;
+    // The guest has room for all but the last parts of the last packet.
+    let packets = u64::from(RING) / PARTS + 1;
+    for _ in 0..packets {
+        assert!(sender.transmit_undone(header(), &datagram(1, 2, usize::from(PART) * PARTS as usize)));
+    }
+    let mut moved = Moved::default();
+    wait::until("the packets to be counted", LIMIT, || {
+        let now = Reading::settled(scene.client());
+        moved = now.map(|now| now.since(&before)).unwrap_or_default();
+        moved.get("vm1", "rx_packets") == packets
+    })?;
+    let room = u64::from(RING);
+    assert_eq!((moved.get("vm2", "tx_packets"), moved.get("vm2", "tx_full")), (room, PARTS * packets - room));
+    let received: Vec<Vec<u8>> = std::iter::from_fn(|| other.receive()).collect();
+    let bytes: usize = received.iter().map(Vec::len).sum();
+    assert_eq!((received.len() as u64, bytes as u64), (room, moved.get("vm2", "tx_bytes")));
     Ok(())
 }

@@ -9,15 +9,15 @@ use super::{LIMIT, Scene, is_balanced, remove_second};
 use crate::harness::{Outcome, Subject, Suite};
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_netdev_renamed_while_no_daemon_runs_keeps_its_port", renamed);
-    suite.on_forebay(
+    suite.on_netdevs("a_netdev_renamed_while_no_daemon_runs_keeps_its_port", renamed);
+    suite.on_netdevs(
         "a_renamed_netdev_that_the_file_names_anew_is_a_port_of_the_next_daemon",
         renamed_in_file,
     );
-    suite.on_forebay("two_netdevs_that_swapped_their_names_keep_their_ports", swapped);
-    suite.on_forebay("a_netdev_that_left_the_namespace_while_no_daemon_runs_is_let_go", moved_away);
-    suite.on_forebay("the_place_of_a_netdev_that_went_while_no_daemon_runs_is_free_again", near_place);
-    suite.on_forebay("pins_without_a_saved_file_are_removed", without_saved_file);
+    suite.on_netdevs("two_netdevs_that_swapped_their_names_keep_their_ports", swapped);
+    suite.on_netdevs("a_netdev_that_left_the_namespace_while_no_daemon_runs_is_let_go", moved_away);
+    suite.on_netdevs("the_place_of_a_netdev_that_went_while_no_daemon_runs_is_free_again", near_place);
+    suite.on_netdevs("pins_without_a_saved_file_are_removed", without_saved_file);
 }
 
 /// The pinned links, by name.

@@ -6,11 +6,11 @@ use super::{Scene, is_balanced};
 use crate::harness::{Outcome, Subject, Suite};
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_smaller_max_ports_leaves_out_the_ports_beyond_it", fewer_ports);
-    suite.on_forebay("a_saved_file_that_is_cut_is_taken_over_up_to_there", cut);
-    suite.on_forebay("a_saved_file_that_cannot_be_read_is_told_and_replaced", unreadable);
-    suite.on_forebay("what_was_answered_is_there_after_a_kill", answered);
-    suite.on_forebay("what_is_saved_is_for_the_owner_alone", private);
+    suite.on_netdevs("a_smaller_max_ports_leaves_out_the_ports_beyond_it", fewer_ports);
+    suite.on_netdevs("a_saved_file_that_is_cut_is_taken_over_up_to_there", cut);
+    suite.on_netdevs("a_saved_file_that_cannot_be_read_is_told_and_replaced", unreadable);
+    suite.on_netdevs("what_was_answered_is_there_after_a_kill", answered);
+    suite.on_netdevs("what_is_saved_is_for_the_owner_alone", private);
 }
 
 /// Three ports with the ids 0 to 2, and then room for two.

@@ -9,8 +9,8 @@ use crate::bed::take_frames;
 use crate::harness::{Outcome, Subject, Suite};
 
 pub fn register(suite: &mut Suite) {
-    suite.on_forebay("a_station_that_moved_just_before_a_kill_is_where_it_moved_to", moved);
-    suite.on_forebay("a_static_entry_outlives_a_killed_daemon", fixed);
+    suite.on_netdevs("a_station_that_moved_just_before_a_kill_is_where_it_moved_to", moved);
+    suite.on_netdevs("a_static_entry_outlives_a_killed_daemon", fixed);
 }
 
 fn entries(scene: &mut Scene) -> Result<Vec<FdbEntry>, Box<dyn std::error::Error>> {

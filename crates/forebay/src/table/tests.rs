@@ -60,6 +60,9 @@ fn the_check_says_whether_packets_went_astray() {
         Balance::new("rx", 10, 10),
         Balance::new("tx", 10, 12)
     ])));
+    let later = StatsCheck::new(vec![Balance::new("rx", 20, 20), Balance::new("tx", 15, 12)]);
+    let earlier = StatsCheck::new(vec![Balance::new("rx", 10, 10), Balance::new("tx", 10, 12)]);
+    insta::assert_snapshot!("a_check_under_traffic", check(&later.after(&earlier)));
 }
 
 #[test]

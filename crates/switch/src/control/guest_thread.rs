@@ -5,8 +5,8 @@
 //! else waiting. A front end that breaks the rules loses its connection, and its port says why. One that does not listen
 //! yet is tried again, at intervals that grow to two seconds.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -16,11 +16,11 @@ use forebay_control::port::PortState;
 use forebay_policy::{Backoff, Nanos, TokenBucket};
 use forebay_vhost::{Backend, DeviceOptions, Event, Owner, Progress, Virtqueue};
 use forebay_xsk::FrameSender;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 
 use super::Changes;
 use crate::SwitchError;
-use crate::guests::{GuestKey, Meeting, Order, Reception, Waiting, connect_to};
+use crate::guests::{GuestKey, Meeting, Order, Ready, Reception, Waiting, Watch, connect_to};
 use crate::shared::Shared;
 use crate::supervise;
 
@@ -44,7 +44,9 @@ impl Guests {
     ) -> Result<Self, SwitchError> {
         let shared = Arc::clone(&control.hold().shared);
         let sender = FrameSender::open()?;
-        let work = move || Thread { control, shared, sender, waiting, guests: BTreeMap::new() }.run();
+        let watch = Watch::new(&waiting.bell)?;
+        let (guests, waited_for) = (BTreeMap::new(), WaitedFor::default());
+        let work = move || Thread { control, shared, sender, waiting, watch, guests, waited_for }.run();
         let thread = supervise::spawn("guests".to_owned(), work)?;
         Ok(Self { reception, thread: Mutex::new(Some(thread)) })
     }
@@ -76,8 +78,8 @@ struct Guest {
     meeting: Meeting,
     device: DeviceOptions,
     backend: Option<Backend>,
-    /// It is to be looked at without a wait.
-    has_more: bool,
+    /// The kick of its control queue that is watched.
+    control_kick: Option<Arc<OwnedFd>>,
     /// When the switch is to connect, if it is to.
     again: Backoff,
     /// Why it could not connect.
@@ -91,7 +93,7 @@ impl Guest {
             meeting,
             device,
             backend: None,
-            has_more: false,
+            control_kick: None,
             again: AGAIN,
             missing: String::new(),
             announcements: ANNOUNCEMENTS,
@@ -100,19 +102,17 @@ impl Guest {
 
     /// Time until the switch is to connect.
     fn connects_in(&self, now: Nanos) -> Option<Nanos> {
-        self.again
-            .wait(now)
-            .filter(|_| self.backend.is_none() && matches!(self.meeting, Meeting::Connects(_)))
+        self.again.wait(now).filter(|_| self.backend.is_none())
     }
+}
 
-    /// What to wait for.
-    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        match (&self.backend, &self.meeting) {
-            (Some(backend), _) => backend.descriptors().collect(),
-            (None, Meeting::Listens(listener)) => vec![listener.as_fd()],
-            (None, Meeting::Connects(_)) => Vec::new(),
-        }
-    }
+/// Guests that something is to be done for besides what descriptors tell.
+#[derive(Default)]
+struct WaitedFor {
+    /// Those to look at without a wait.
+    busy: BTreeSet<GuestKey>,
+    /// Those to connect to.
+    missing: BTreeSet<GuestKey>,
 }
 
 struct Thread {
@@ -121,21 +121,25 @@ struct Thread {
     /// For announcements.
     sender: FrameSender,
     waiting: Waiting,
+    watch: Watch,
     guests: BTreeMap<GuestKey, Guest>,
+    waited_for: WaitedFor,
 }
 
 impl Thread {
     fn run(mut self) {
         loop {
-            let ready = self.wait();
+            let Ready { bell, guests } = self.wait();
             self.shared.turns.guests.add(1);
-            self.waiting.bell.hear();
-            self.waiting.bell.listen();
-            if !self.obey() {
-                return self.close_all();
+            if bell {
+                self.waiting.bell.hear();
+                self.waiting.bell.listen();
+                if !self.obey() {
+                    return self.close_all();
+                }
+                self.break_faulty();
             }
-            self.break_faulty();
-            for key in ready {
+            for key in guests {
                 self.look(key);
             }
             self.connect_those_due();
@@ -147,37 +151,24 @@ impl Thread {
     }
 
     /// How long to wait for guests: `None` without end.
-    fn pause(&self, is_busy: bool) -> Option<Timespec> {
-        if is_busy {
+    fn pause(&self) -> Option<Timespec> {
+        if !self.waited_for.busy.is_empty() {
             return Some(Timespec::default());
         }
         let now = self.now();
-        let first = self.guests.values().filter_map(|guest| guest.connects_in(now)).min()?;
+        let missing = self.waited_for.missing.iter().filter_map(|key| self.guests.get(key));
+        let first = missing.filter_map(|guest| guest.connects_in(now)).min()?;
         // A wait that ends too early by less than a millisecond would only be repeated.
         let pause = Duration::from_nanos(first.0) + Duration::from_millis(1);
         Some(Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() })
     }
 
-    /// Waits until a guest or the control side has something. Returns the guests that have.
-    fn wait(&self) -> Vec<GuestKey> {
-        let mut owners = Vec::new();
-        let mut fds = vec![PollFd::new(&self.waiting.bell, PollFlags::IN)];
-        for (key, guest) in &self.guests {
-            for descriptor in guest.descriptors() {
-                fds.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-                owners.push(*key);
-            }
-        }
-        let busy: Vec<GuestKey> =
-            self.guests.iter().filter(|(_, guest)| guest.has_more).map(|(key, _)| *key).collect();
-        // An interrupted wait reports nothing, and the caller comes back.
-        let _ = poll(&mut fds, self.pause(!busy.is_empty()).as_ref());
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let mut ready: Vec<GuestKey> =
-            fds[1..].iter().zip(owners).filter(|(fd, _)| is_ready(fd)).map(|(_, key)| key).collect();
-        ready.extend(busy);
-        ready.sort_unstable();
-        ready.dedup();
+    /// Waits until a guest or the control side has something.
+    fn wait(&mut self) -> Ready {
+        let mut ready = self.watch.wait(self.pause().as_ref());
+        ready.guests.extend(std::mem::take(&mut self.waited_for.busy));
+        ready.guests.sort_unstable();
+        ready.guests.dedup();
         ready
     }
 
@@ -187,13 +178,56 @@ impl Thread {
             match order {
                 Order::Serve(key, meeting, device) => {
                     self.guests.insert(key, Guest::new(meeting, device));
+                    self.await_front_end(key);
                     self.try_to_connect(key);
                 }
-                Order::Forget(key) => drop(self.guests.remove(&key)),
+                Order::Forget(key) => self.forget(key),
                 Order::Stop => return false,
             }
         }
         true
+    }
+
+    /// Waits for a front end of a port that has none.
+    fn await_front_end(&mut self, key: GuestKey) {
+        match self.guests.get(&key).map(|guest| &guest.meeting) {
+            Some(Meeting::Listens(listener)) => self.must_watch(self.watch.add(key, listener)),
+            Some(Meeting::Connects(_)) => _ = self.waited_for.missing.insert(key),
+            None => {}
+        }
+    }
+
+    /// Does not wait for a front end any more.
+    fn stop_awaiting(&mut self, key: GuestKey) {
+        if let Some(Meeting::Listens(listener)) = self.guests.get(&key).map(|guest| &guest.meeting) {
+            self.watch.remove(listener);
+        }
+        self.waited_for.missing.remove(&key);
+    }
+
+    /// Waits for nothing that a front end does any more. Returns its back end, to be dropped.
+    fn stop_watching(&mut self, key: GuestKey) -> Option<Backend> {
+        let guest = self.guests.get_mut(&key)?;
+        self.watch.replace(key, &mut guest.control_kick, None);
+        self.waited_for.busy.remove(&key);
+        let backend = guest.backend.take()?;
+        self.watch.remove(backend.socket());
+        Some(backend)
+    }
+
+    fn forget(&mut self, key: GuestKey) {
+        drop(self.stop_watching(key));
+        self.stop_awaiting(key);
+        self.guests.remove(&key);
+    }
+
+    /// A port that nobody waits for says nothing of it, so somebody must know.
+    fn must_watch(&self, is_watched: bool) {
+        if !is_watched {
+            tracing::error!(
+                "the kernel has no memory to wait for a virtual machine: delete its port and add it again"
+            );
+        }
     }
 
     /// Guests whose queues workers serve no more.
@@ -206,10 +240,10 @@ impl Thread {
 
     fn look(&mut self, key: GuestKey) {
         let Some(guest) = self.guests.get_mut(&key) else { return };
-        guest.has_more = false;
         let Some(backend) = &mut guest.backend else { return self.accept(key) };
         let mut service = Service::new(&self.control, key);
         let handled = backend.handle(&mut service);
+        let is_watched = self.watch.replace(key, &mut guest.control_kick, backend.control_kick());
         if service.has_started {
             guest.again.succeed();
         }
@@ -222,13 +256,14 @@ impl Thread {
         }
         match handled {
             Ok(Progress::Waiting) => {}
-            Ok(Progress::More) => guest.has_more = true,
+            Ok(Progress::More) => _ = self.waited_for.busy.insert(key),
             Ok(Progress::Closed) => {
                 let reason = "the virtual machine has closed its connection".to_owned();
                 self.disconnect(key, PortState::Waiting, reason);
             }
             Err(error) => self.disconnect(key, PortState::Broken, error.to_string()),
         }
+        self.must_watch(is_watched);
     }
 
     /// Takes the next front end that has connected.
@@ -245,9 +280,10 @@ impl Thread {
 
     fn connect_those_due(&mut self) {
         let now = self.now();
-        let is_due = |guest: &Guest| guest.connects_in(now) == Some(Nanos(0));
-        let due: Vec<GuestKey> =
-            self.guests.iter().filter(|(_, guest)| is_due(guest)).map(|(key, _)| *key).collect();
+        let is_due = |key: &&GuestKey| {
+            self.guests.get(key).is_some_and(|guest| guest.connects_in(now) == Some(Nanos(0)))
+        };
+        let due: Vec<GuestKey> = self.waited_for.missing.iter().filter(is_due).copied().collect();
         for key in due {
             self.try_to_connect(key);
         }
@@ -276,18 +312,22 @@ impl Thread {
     }
 
     fn connect(&mut self, key: GuestKey, stream: UnixStream) {
+        self.stop_awaiting(key);
         let Some(guest) = self.guests.get_mut(&key) else { return };
-        guest.backend = Some(Backend::new(stream, guest.device));
+        let backend = guest.backend.insert(Backend::new(stream, guest.device));
+        let is_watched = self.watch.add(key, backend.socket());
+        self.must_watch(is_watched);
         self.control.begin().guest_connects(key);
     }
 
     fn disconnect(&mut self, key: GuestKey, state: PortState, reason: String) {
-        let Some(guest) = self.guests.get_mut(&key) else { return };
-        if let Some(mut backend) = guest.backend.take() {
+        if let Some(mut backend) = self.stop_watching(key) {
             backend.stop(&mut Service::new(&self.control, key));
         }
-        let now = self.shared.started.elapsed().as_nanos() as u64;
-        guest.again.fail(Nanos(now));
+        let now = self.now();
+        let Some(guest) = self.guests.get_mut(&key) else { return };
+        guest.again.fail(now);
+        self.await_front_end(key);
         self.control.begin().guest_leaves(key, state, reason);
     }
 
@@ -329,6 +369,7 @@ impl Owner for Service<'_> {
     fn event(&mut self, event: Event) {
         match event {
             Event::Features(features) => self.control.begin().guest_has_features(self.key, features),
+            Event::Offloads(offloads) => self.control.begin().guest_has_offloads(self.key, offloads),
             Event::Mtu(mtu) => self.control.begin().guest_has_mtu(self.key, mtu),
             Event::Announce(address) => self.moved.push(address),
             Event::Coalescing { queue, limits } => {

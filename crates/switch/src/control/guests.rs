@@ -11,29 +11,23 @@ use forebay_vhost::{DeviceOptions, Features, NetConfig, Virtqueue};
 
 use super::plan::Plan;
 use super::port_guest::Guest;
-use super::{Change, Control};
+use super::{Change, Control, netdevs};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, Meeting};
 use crate::worker::{
-    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, QUANTUM_BYTES, ServedSource,
-    Source,
+    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, Probes, QUANTUM_BYTES,
+    ServedSource, Source,
 };
 
-/// What the device cannot do yet: offloads that change while the driver runs.
-const NOT_SERVED: Features = Features::CTRL_GUEST_OFFLOADS;
 /// Bytes that a MAC address begins with which an administrator gives (IEEE 802, the local bit).
 const LOCAL: u8 = 0x02;
 
 /// The features that a guest is offered.
 fn offered(asked: &VhostUser) -> Result<Features, ApiError> {
-    Features::ALL
-        .without(NOT_SERVED)
-        .masked(&asked.features)
-        .map(|features| features.without(NOT_SERVED))
-        .map_err(|error| {
-            let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("features");
-            error.with_value(&asked.features).with_remedy("name features as in -mrg,-event-idx")
-        })
+    Features::ALL.masked(&asked.features).map_err(|error| {
+        let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("features");
+        error.with_value(&asked.features).with_remedy("name features as in -mrg,-event-idx")
+    })
 }
 
 /// An address for a guest whose front end gives it none: always the same for the same port.
@@ -108,7 +102,18 @@ impl Change<'_> {
 
     /// The features that were agreed on.
     pub(crate) fn guest_has_features(&mut self, key: GuestKey, features: Features) {
-        self.change_guest(key, |guest| guest.features = features);
+        self.change_guest(key, |guest| guest.agree(features));
+    }
+
+    /// The guest takes only these of the packets that it agreed to. When this returns, it gets no others.
+    pub(crate) fn guest_has_offloads(&mut self, key: GuestKey, offloads: Features) {
+        self.change_guest(key, |guest| guest.offloads = offloads);
+        let Some(takes) = self.guest_mut(key).map(|guest| guest.takes()) else { return };
+        let (done, is_done) = mpsc::channel();
+        let worker = self.ports[&key.id].worker;
+        self.workers[worker].send(Command::SetTakes(key.id, takes, done));
+        // A worker that has ended fills no queue.
+        let _ = self.without_lock(|| is_done.recv());
     }
 
     /// Changes what is known of a guest. Workers are told if it takes joint packets from now on, or no longer.
@@ -211,9 +216,10 @@ impl Change<'_> {
 }
 
 impl Control {
-    /// The guest of this port, if it is still this one's.
+    /// The guest of this port, if it is still this one's. What workers see of it is published where it changes: a machine
+    /// that connects changes much else.
     pub(super) fn guest_mut(&mut self, key: GuestKey) -> Option<&mut Guest> {
-        let guest = self.ports.get_mut(&key.id)?.guest.as_mut()?;
+        let guest = self.ports.beside(key.id)?.guest.as_mut()?;
         (guest.key == key).then_some(guest)
     }
 
@@ -225,17 +231,22 @@ impl Control {
     }
 
     fn judge_guest(&mut self, key: GuestKey) {
-        let Some(guest) = self.guest_mut(key) else { return };
-        let (state, reason) = guest.state();
-        let port = self.port_mut(key.id);
-        if port.state != state {
-            tracing::info!(
-                port = port.spec.port_name(),
-                state = state.name(),
-                "its virtual machine is there"
-            );
+        if self.guest_mut(key).is_none() {
+            return;
         }
-        (port.state, port.reason) = (state, reason);
+        self.ports.change_if(key.id, |port| {
+            let before = port.state;
+            netdevs::judge_again(port);
+            if port.state != before {
+                tracing::info!(
+                    port = port.spec.port_name(),
+                    state = port.state.name(),
+                    "its virtual machine is there"
+                );
+            }
+            let shown = |state: PortState| (state.carries(), state == PortState::Blocked);
+            shown(port.state) != shown(before)
+        });
     }
 
     /// The port was made, and has no machine yet.
@@ -258,9 +269,15 @@ impl Control {
         let Ok(instance) = self.instance() else { return };
         let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
         let worker = self.ports[&key.id].worker;
+        let probes = Probes { notes: self.loops.notes(), port: key.id };
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
-            source: Source::Guest(Box::new(GuestSource::new((queue, answers), features, cells, supply))),
+            source: Source::Guest(Box::new(GuestSource::new(
+                (queue, answers),
+                features,
+                (cells, probes),
+                supply,
+            ))),
             gauge: Arc::new(RingGauge::default()),
             account: None,
             turn: Turn::new(QUANTUM_BYTES),
@@ -275,7 +292,7 @@ impl Control {
         let Some(guest) = self.guest_mut(key).filter(|_| !queues.is_empty()) else { return };
         queues.sort_by_key(ModeratedQueue::index);
         guest.outputs = queues.iter().map(ModeratedQueue::index).collect();
-        let output = GuestOutput::new(queues, guest.features, Arc::clone(&guest.cells));
+        let output = GuestOutput::new(queues, guest.takes(), Arc::clone(&guest.cells));
         let worker = self.ports[&key.id].worker;
         self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));
     }
@@ -287,7 +304,7 @@ impl Control {
             return;
         }
         let stock = instance.stock.clone();
-        match Exchange::connect(self.workers.len(), &stock.arena, &stock.pool) {
+        match Exchange::connect(self.workers.len(), self.shared.max_ports, &stock.arena, &stock.pool) {
             Ok(ends) => {
                 self.exchange_levels = ends.iter().map(Exchange::level).collect();
                 for (worker, exchange) in self.workers.iter().zip(ends) {

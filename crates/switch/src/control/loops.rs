@@ -4,10 +4,12 @@
 //! rings, so that they are found while a loop fills every ring. Looking costs one load while nothing came. Ports whose
 //! stations move back and forth are probed at once: in a loop every station does.
 //!
-//! The rule it keeps: probes are sent without the control lock, because a thousand of them take milliseconds.
+//! The rule it keeps: probes to netdevs are sent without the control lock, because a thousand of them take milliseconds.
+//! Those to guests are for their workers to send, which get all of theirs at once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::config::LoopConfig;
@@ -23,6 +25,7 @@ use super::port::Port;
 use super::{Control, netdevs};
 use crate::fdb::Flush;
 use crate::vlan::PortVlans;
+use crate::worker::{Command, ProbeToGuest};
 
 /// When one looks for probes that were just sent, and then again.
 const SOON: Duration = Duration::from_millis(10);
@@ -36,12 +39,26 @@ const MOVES: u64 = 2;
 /// How long a group is said to be several at the other end, after its last probe came back.
 const ECHO_LASTS: Nanos = Nanos(10_000_000_000);
 
+/// Where a port's probes leave.
+enum Way {
+    Netdev(IfIndex),
+    /// By the worker that fills the queues of this port's guest.
+    Guest(usize, PortId),
+}
+
+fn way_of(port: &Port) -> Option<Way> {
+    match (&port.guest, &port.attachment) {
+        (Some(guest), _) => guest.is_running().then_some(Way::Guest(port.worker, port.id)),
+        (None, attachment) => attachment.as_ref().map(|attachment| Way::Netdev(attachment.ifindex)),
+    }
+}
+
 /// A probe, and the netdev that it is to leave by.
 pub(super) type OutgoingProbe = (IfIndex, [u8; PROBE_BYTES]);
 
 /// What the switch knows of loops besides its ports.
 pub(super) struct Loops {
-    probes: LoopProbes,
+    probes: Arc<LoopProbes>,
     detects: bool,
     interval: Nanos,
     /// Names of ports that are never blocked.
@@ -61,7 +78,7 @@ impl Loops {
     pub(super) fn new(probes: LoopProbes, config: &LoopConfig) -> Self {
         Self {
             seen: probes.total(),
-            probes,
+            probes: Arc::new(probes),
             detects: config.detect,
             interval: interval(config.interval_ms),
             spared: config.never_block.iter().cloned().collect(),
@@ -79,6 +96,11 @@ impl Loops {
         self.serial = None;
     }
 
+    /// Where workers note probes that come from guests.
+    pub(super) fn notes(&self) -> Arc<LoopProbes> {
+        Arc::clone(&self.probes)
+    }
+
     /// Probes that have come in under this id so far.
     pub(super) fn baseline(&self, id: PortId) -> u64 {
         self.probes.count(id.0)
@@ -94,8 +116,8 @@ impl Loops {
         Nanos(self.next_look.since(now))
     }
 
-    fn probe(&mut self, port: &mut Port, now: Nanos) -> Option<OutgoingProbe> {
-        let ifindex = port.attachment.as_ref()?.ifindex;
+    fn probe(&mut self, port: &mut Port, now: Nanos) -> Option<(Way, [u8; PROBE_BYTES])> {
+        let way = way_of(port)?;
         let vids = probed_vlans(&port.spec.vlan);
         let vid = *vids.get(port.probing.turn % vids.len().max(1))?;
         port.probing.turn = port.probing.turn.wrapping_add(1);
@@ -109,7 +131,7 @@ impl Loops {
         // 0 is no nonce.
         let nonce = self.nonces.hash_one(self.sent).max(1);
         port.probing.guard.sends(nonce, vid, now, self.interval);
-        Some((ifindex, self.probes.frame(port.id.0, tag, nonce)))
+        Some((way, self.probes.frame(port.id.0, tag, nonce)))
     }
 }
 
@@ -132,7 +154,7 @@ fn probed_vlans(mode: &VlanMode) -> Vec<u16> {
 }
 
 impl Control {
-    /// Looks for loops, blocks and releases ports, and returns the probes that are to be sent.
+    /// Looks for loops, blocks and releases ports, and returns the probes that netdevs are to send.
     pub(super) fn find_loops(&mut self, now: Nanos) -> Vec<OutgoingProbe> {
         let moves: u64 = self.shared.workers.iter().map(|cell| cell.moves.get()).sum();
         let serial = self.shared.topology.load().serial();
@@ -160,7 +182,7 @@ impl Control {
         let mut changed = Vec::new();
         for port in self.ports.all_beside() {
             let carries = port.state.carries() || port.state == PortState::Blocked;
-            if self.loops.detects && carries && port.attachment.is_some() {
+            if self.loops.detects && carries && way_of(port).is_some() {
                 port.probing.guard.starts(now);
             } else {
                 port.probing.guard.stops();
@@ -285,7 +307,17 @@ impl Control {
         }
         let slack = loops.interval.0 / TOGETHER;
         let due = ports.all_beside().filter(|port| port.probing.guard.is_due(now, slack));
-        due.filter_map(|port| loops.probe(port, now)).collect()
+        let (mut outgoing, mut to_guests) = (Vec::new(), BTreeMap::<usize, Vec<ProbeToGuest>>::new());
+        for (way, probe) in due.filter_map(|port| loops.probe(port, now)) {
+            match way {
+                Way::Netdev(ifindex) => outgoing.push((ifindex, probe)),
+                Way::Guest(worker, port) => to_guests.entry(worker).or_default().push((port, probe)),
+            }
+        }
+        for (worker, probes) in to_guests {
+            self.workers[worker].send(Command::ProbeGuests(probes.into()));
+        }
+        outgoing
     }
 
     fn next_look(&self, now: Nanos) -> Nanos {

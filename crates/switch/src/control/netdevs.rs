@@ -223,9 +223,14 @@ fn update(port: &mut Port, netdev: Link) -> bool {
     port.state != before || !has_mtu || port.ways() != ways
 }
 
-/// Whether the port carries packets has changed, and its netdev has not.
+/// Whether the port carries packets has changed, and its netdev has not; or its guest's queues have started or stopped.
 pub(super) fn judge_again(port: &mut Port) {
-    if let Some(attachment) = &port.attachment {
+    if let Some(guest) = port.guest.as_ref().filter(|guest| guest.is_connected) {
+        (port.state, port.reason) = match guest.state() {
+            (PortState::Up, reason) => judge_traffic(port, reason),
+            other => other,
+        };
+    } else if let Some(attachment) = &port.attachment {
         (port.state, port.reason) = match judge_netdevs(port, &attachment.netdev) {
             (PortState::Up, reason) => judge_traffic(port, reason),
             other => other,

@@ -30,7 +30,10 @@ pub(super) struct Guest {
     pub(super) outputs: Vec<usize>,
     /// Of each queue that it may use, by index.
     pub(super) calls: Vec<QueueCalls>,
+    /// What both ends agreed on.
     pub(super) features: Features,
+    /// What it takes undone now, of [`Features::GUEST_OFFLOADS`].
+    pub(super) offloads: Features,
     pub(super) is_connected: bool,
     /// MTU that the guest was offered, or that its front end has set.
     pub(super) mtu: u16,
@@ -54,6 +57,7 @@ impl Guest {
             outputs: Vec::new(),
             calls: (0..2 * pairs).map(|_| QueueCalls::default()).collect(),
             features: Features::default(),
+            offloads: Features::default(),
             is_connected: false,
         }
     }
@@ -62,15 +66,26 @@ impl Guest {
     pub(super) fn begin_anew(&mut self, bell: Arc<Attention>, is_connected: bool) {
         self.past_packets = self.taken_packets();
         self.cells = Arc::new(GuestCells::new(bell));
-        self.features = Features::default();
+        self.agree(Features::default());
         self.is_connected = is_connected;
         // No queue runs, so nobody is to be told.
         self.calls.iter().for_each(|calls| _ = calls.cells.ask(None));
     }
 
+    /// Both ends have agreed on `features`: the guest takes all that it agreed to.
+    pub(super) fn agree(&mut self, features: Features) {
+        self.features = features;
+        self.offloads = Features(features.0 & Features::GUEST_OFFLOADS.0);
+    }
+
+    /// What was agreed on, without what the guest does not take for now.
+    pub(super) fn takes(&self) -> Features {
+        self.features.without(Features::GUEST_OFFLOADS).with(self.offloads)
+    }
+
     /// Whether it takes TCP segments that were joined.
     pub(super) fn takes_joints(&self) -> bool {
-        self.features.has(JOINTS)
+        self.takes().has(JOINTS)
     }
 
     /// Packets that workers took from its queues.
@@ -78,9 +93,14 @@ impl Guest {
         self.past_packets + self.cells.taken_packets.get()
     }
 
+    /// Whether packets pass both ways.
+    pub(super) fn is_running(&self) -> bool {
+        !self.sources.is_empty() && !self.outputs.is_empty()
+    }
+
     /// The port's state while the machine is connected.
     pub(super) fn state(&self) -> (PortState, String) {
-        if self.sources.is_empty() || self.outputs.is_empty() {
+        if !self.is_running() {
             let reason = "the virtual machine's driver has not started its queues";
             return (PortState::Negotiating, reason.to_owned());
         }
@@ -96,7 +116,7 @@ impl Guest {
             client: asked.client,
             queues: asked.queues,
             running,
-            features: self.features.words().into_iter().map(str::to_owned).collect(),
+            features: self.takes().words().into_iter().map(str::to_owned).collect(),
         }
     }
 }

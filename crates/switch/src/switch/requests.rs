@@ -27,6 +27,7 @@ use super::Switch;
 use crate::control::channels::Look;
 use crate::control::queues::{napis_of, queues_of};
 use crate::control::{self, Drivers};
+use crate::settled;
 use crate::worker::Waker;
 
 /// Ports that one change adds or deletes. Each takes up to 14 ms where grace periods cannot be shortened, and other changes
@@ -130,7 +131,8 @@ impl SwitchControl for Switch {
     }
 
     fn stats(&self) -> StatsShow {
-        self.settled().stats()
+        let first = self.settled().stats();
+        settled::compare(first, || self.control().stats(), std::thread::sleep)
     }
 
     fn workers(&self) -> WorkersShow {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use forebay_control::PortId;
 use forebay_policy::Refill;
 use forebay_pool::Arena;
-use forebay_vhost::Virtqueue;
+use forebay_vhost::{Features, Virtqueue};
 
 use crate::capture::Tap;
 
@@ -16,6 +16,7 @@ use super::clock::Moment;
 use super::exchange::Exchange;
 use super::moderation::{Choice, Moderation};
 use super::outlet::Outlet;
+use super::probes::ProbeToGuest;
 use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
 /// One request. Where there is an answer, it comes when the request is done.
@@ -30,6 +31,10 @@ pub(crate) enum Command {
     AddOutlet(PortId, Box<Outlet>),
     /// Pass on what other workers have handed over for this output, and give it back.
     TakeOutlet(PortId, Sender<Option<Box<Outlet>>>),
+    /// Write only such packets into this guest's queues from now on: what was agreed on, less what it does not take.
+    SetTakes(PortId, Features, Sender<()>),
+    /// Send these loop probes to guests.
+    ProbeGuests(Box<[ProbeToGuest]>),
     /// Serve this guest's queue no more, and give it back. What lies in it stays the guest's.
     TakeGuest(Slot, Sender<Option<Virtqueue>>),
     /// Take frames for guests' packets from the supply of this number, which lie in this arena.
@@ -150,6 +155,13 @@ impl Worker {
                     let outlet = self.take_outlet(port, moment);
                     let _ = answer.send(outlet);
                 }
+                Command::SetTakes(port, takes, answer) => {
+                    if let Some(Outlet::Guest(guest)) = self.outlets[usize::from(port.0)].as_deref_mut() {
+                        guest.set_takes(takes);
+                    }
+                    let _ = answer.send(());
+                }
+                Command::ProbeGuests(probes) => self.probe_guests(&probes, moment.now),
                 Command::TakeGuest(slot, answer) => {
                     let queue = self.take_guest(slot);
                     let _ = answer.send(queue);

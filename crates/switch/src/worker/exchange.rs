@@ -2,12 +2,17 @@
 //!
 //! A netdev takes packets from any worker; a queue with one producer takes them from its owner only. So each worker has a
 //! bounded ring to each other worker. It copies the packet into frames of the pool and rings the owner's bell, once a turn;
-//! the owner queues the frames as they are. Nobody waits: a packet that finds the ring full is dropped at its output.
+//! the owner queues the frames as they are. Nobody waits: a packet that finds no room is dropped at its output.
+//!
+//! All ports of a worker share its rings, whoever owns the outputs. So each ring is shared as the pool is: a port may have as
+//! many frames under way there as are free (Dynamic Threshold, α = 1). One that floods leaves half of the ring to others.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use forebay_control::PortId;
+use forebay_policy::{Admission, Occupancy, Th, Threshold};
 use forebay_pool::{Arena, Magazine, Pool};
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -17,6 +22,9 @@ use crate::attention::Attention;
 
 /// Frames under way between two workers, in each direction.
 const EXCHANGE_FRAMES: usize = 512;
+/// What one port may have of them.
+const SHARE: Admission =
+    Admission { threshold: Threshold::Dynamic(Th::ONE), reserve: 0, depth: EXCHANGE_FRAMES as u32 };
 
 /// One worker's ends of all rings.
 pub(crate) struct Exchange {
@@ -24,24 +32,36 @@ pub(crate) struct Exchange {
     magazine: Magazine,
     /// By worker; to itself there is none.
     to: Vec<Option<Towards>>,
-    from: Vec<Consumer<Parcel>>,
+    from: Vec<From>,
     bell: Arc<Attention>,
+}
+
+/// Frames that came out of one ring, by the port that their packets came in by; they may wrap. The owner writes them.
+type Taken = Arc<[AtomicU32]>;
+
+struct From {
+    parcels: Consumer<Parcel>,
+    taken: Taken,
 }
 
 struct Towards {
     parcels: Producer<Parcel>,
+    /// Frames that were put into the ring, as those that were taken.
+    handed: Box<[u32]>,
+    taken: Taken,
     bell: Arc<Attention>,
     /// Something was handed over since the bell was rung.
     is_owed: bool,
 }
 
 impl Exchange {
-    /// Rings between each two of `workers`, for packets in frames of `pool`.
+    /// Rings between each two of `workers`, for packets of up to `ports` ports in frames of `pool`.
     ///
     /// # Errors
     /// The kernel gives no more descriptors.
     pub(crate) fn connect(
         workers: usize,
+        ports: usize,
         arena: &Arc<Arena>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Self>, SwitchError> {
@@ -59,8 +79,10 @@ impl Exchange {
             for to in 0..workers {
                 let towards = (from != to).then(|| {
                     let (parcels, received) = RingBuffer::new(EXCHANGE_FRAMES);
-                    ends[to].from.push(received);
-                    Towards { parcels, bell: Arc::clone(&ends[to].bell), is_owed: false }
+                    let taken: Taken = (0..ports).map(|_| AtomicU32::new(0)).collect();
+                    ends[to].from.push(From { parcels: received, taken: Arc::clone(&taken) });
+                    let handed = vec![0; ports].into_boxed_slice();
+                    Towards { parcels, handed, taken, bell: Arc::clone(&ends[to].bell), is_owed: false }
                 });
                 ends[from].to.push(towards);
             }
@@ -79,7 +101,13 @@ impl Exchange {
         leaving: Leaving,
     ) -> Result<(), Undeliverable> {
         let towards = self.to.get_mut(owner).and_then(Option::as_mut).ok_or(Undeliverable::Full)?;
+        let frames = pieces.frames(&self.arena);
+        if !towards.has_room(leaving.input, frames) {
+            return Err(Undeliverable::Full);
+        }
         parcel::push(&mut towards.parcels, pieces, leaving, (&self.arena, &mut self.magazine))?;
+        let handed = &mut towards.handed[usize::from(leaving.input.0)];
+        *handed = handed.wrapping_add(frames as u32);
         towards.is_owed = true;
         Ok(())
     }
@@ -96,7 +124,7 @@ impl Exchange {
     /// Whether another worker has handed something over.
     #[inline]
     pub(super) fn has_handed(&self) -> bool {
-        self.from.iter().any(|parcels| !parcels.is_empty())
+        self.from.iter().any(|from| !from.parcels.is_empty())
     }
 
     /// The bell was heard, and the next one is to be.
@@ -107,8 +135,10 @@ impl Exchange {
 
     /// The frames of the next packet that was handed over, into `packet`, which is empty. Whether there was one.
     pub(super) fn take(&mut self, packet: &mut Vec<Parcel>) -> bool {
-        for parcels in &mut self.from {
+        for From { parcels, taken } in &mut self.from {
             while let Ok(parcel) = parcels.pop() {
+                let taken = &taken[usize::from(parcel.leaving.input.0)];
+                taken.store(taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
                 let is_last = parcel.is_last;
                 packet.push(parcel);
                 if is_last {
@@ -121,7 +151,7 @@ impl Exchange {
 
     /// Frames that were handed over and not yet taken.
     pub(super) fn waiting_frames(&self) -> u32 {
-        self.from.iter().map(|parcels| parcels.slots() as u32).sum()
+        self.from.iter().map(|from| from.parcels.slots() as u32).sum()
     }
 
     /// A view of how many free frames it keeps.
@@ -140,10 +170,31 @@ impl Exchange {
     }
 }
 
+impl Towards {
+    /// Frames under way of packets that came in by `input`.
+    fn held(&self, input: PortId) -> u32 {
+        let input = usize::from(input.0);
+        self.handed[input].wrapping_sub(self.taken[input].load(Ordering::Acquire))
+    }
+
+    /// Whether a packet of `frames` frames that came in by `input` may be put into the ring.
+    fn has_room(&self, input: PortId, frames: usize) -> bool {
+        let pool_used = (EXCHANGE_FRAMES - self.parcels.slots()) as u64;
+        let seen = Occupancy {
+            used: self.held(input).into(),
+            pool_used,
+            pool_size: EXCHANGE_FRAMES as u64,
+            headroom: 0,
+            first_burst: 0,
+        };
+        SHARE.admits(seen, frames as u64)
+    }
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
         let magazine = &mut self.magazine;
-        let left = self.from.iter_mut().flat_map(|parcels| std::iter::from_fn(|| parcels.pop().ok()));
+        let left = self.from.iter_mut().flat_map(|from| std::iter::from_fn(|| from.parcels.pop().ok()));
         left.for_each(|parcel| magazine.put(parcel.segment.frame));
     }
 }
@@ -151,5 +202,74 @@ impl Drop for Exchange {
 impl AsFd for Exchange {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use forebay_pool::FrameSize;
+    use forebay_wire::net_header::NetHeader;
+
+    use super::*;
+
+    const FLOODS: PortId = PortId(1);
+    const QUIET: PortId = PortId(2);
+    const OUTPUT: PortId = PortId(3);
+    const FRAMES: u32 = 4096;
+
+    fn exchange() -> (Arc<Pool>, Exchange, Exchange) {
+        let frames = NonZeroU32::new(FRAMES).expect("not zero");
+        let (arena, frames) = Arena::new(frames, FrameSize::B2048).expect("some memory");
+        let pool = Arc::new(Pool::new(frames));
+        let ends = Exchange::connect(2, 4, &Arc::new(arena), &pool).expect("two eventfds");
+        let [one, other] = ends.try_into().unwrap_or_else(|_| unreachable!("two workers have two ends"));
+        (pool, one, other)
+    }
+
+    fn hand(exchange: &mut Exchange, input: PortId, bytes: usize) -> Result<(), Undeliverable> {
+        let leaving = Leaving { port: OUTPUT, input, mark: 0, packets: 1, undone: NetHeader::default() };
+        exchange.hand(1, &Pieces::whole(&vec![0; bytes]), leaving)
+    }
+
+    fn take_all(exchange: &mut Exchange) -> usize {
+        let (mut packet, mut packets) = (Vec::new(), 0);
+        while exchange.take(&mut packet) {
+            exchange.free(&mut packet);
+            packets += 1;
+        }
+        packets
+    }
+
+    #[test]
+    fn a_port_that_floods_leaves_room_to_others_on_their_way_to_the_same_worker() {
+        let (_pool, mut one, mut other) = exchange();
+        for _ in 0..3 {
+            let flooded = (0..2 * EXCHANGE_FRAMES).filter(|_| hand(&mut one, FLOODS, 100).is_ok()).count();
+            assert_eq!(flooded, EXCHANGE_FRAMES / 2);
+            let quiet = (0..EXCHANGE_FRAMES).filter(|_| hand(&mut one, QUIET, 100).is_ok()).count();
+            assert_eq!(quiet, EXCHANGE_FRAMES / 4, "as much as is free then");
+            assert_eq!(take_all(&mut other), flooded + quiet);
+        }
+    }
+
+    #[test]
+    fn a_long_packet_counts_by_its_frames_and_one_always_passes() {
+        const LONG: usize = 64_000;
+        let (_pool, mut one, mut other) = exchange();
+        let frames = LONG.div_ceil(FrameSize::B2048.payload() as usize);
+        let passed = (0..EXCHANGE_FRAMES).filter(|_| hand(&mut one, FLOODS, LONG).is_ok()).count();
+        assert_eq!(passed, EXCHANGE_FRAMES / 2 / frames);
+        assert_eq!(hand(&mut one, QUIET, LONG), Ok(()));
+        assert_eq!(take_all(&mut other), passed + 1);
+    }
+
+    #[test]
+    fn what_was_handed_over_is_free_again_when_the_ends_are_gone() {
+        let (pool, mut one, other) = exchange();
+        (0..10).for_each(|_| _ = hand(&mut one, FLOODS, 5000));
+        drop((one, other));
+        assert_eq!(pool.free(), FRAMES);
     }
 }

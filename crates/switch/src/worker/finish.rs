@@ -13,17 +13,30 @@ type Parts<'a> = ArrayVec<&'a [u8], MAX_PARTS>;
 const MAX_PARTS: usize = 72;
 const _: () = assert!(MAX_PARTS >= MAX_SEGMENTS_PER_PACKET + 5);
 
-/// Gives `put` the packets that a receiver gets. One that is not put ends it.
-///
-/// # Errors
-/// What `put` says.
+/// Packets that came out of one that was finished: those that were put, those that were not, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finished {
+    pub(super) put: u32,
+    pub(super) lost: Option<(u32, Undeliverable)>,
+}
+
+impl Finished {
+    fn one(result: Result<(), Undeliverable>) -> Self {
+        match result {
+            Ok(()) => Self { put: 1, lost: None },
+            Err(error) => Self { put: 0, lost: Some((1, error)) },
+        }
+    }
+}
+
+/// Gives `put` the packets that a receiver gets. One that is not put ends it: those behind it are lost, too.
 pub(super) fn finish(
     pieces: &Pieces<'_>,
     undone: &NetHeader,
     put: impl FnMut(&[&[u8]]) -> Result<(), Undeliverable>,
-) -> Result<(), Undeliverable> {
+) -> Finished {
     let whole: Parts<'_> = pieces.in_order().collect();
-    if undone.is_long() { cut(&whole, undone, put) } else { complete(&whole, undone, put) }
+    if undone.is_long() { cut(&whole, undone, put) } else { Finished::one(complete(&whole, undone, put)) }
 }
 
 fn complete(
@@ -44,7 +57,7 @@ fn cut(
     whole: &[&[u8]],
     undone: &NetHeader,
     mut put: impl FnMut(&[&[u8]]) -> Result<(), Undeliverable>,
-) -> Result<(), Undeliverable> {
+) -> Finished {
     // Headers are read in one piece, and a new tag lies in one of its own.
     let mut head = [0; cut::MAX_HEADER_BYTES];
     let mut head_bytes = 0;
@@ -57,7 +70,7 @@ fn cut(
     fragments.push(head);
     fragments.extend(between(whole, head_bytes, usize::MAX));
     // It was looked at when it came in, and tags change nothing.
-    let Ok(cut) = Cut::new(undone, &fragments) else { return Err(Undeliverable::TooLong) };
+    let Ok(cut) = Cut::new(undone, &fragments) else { return Finished::one(Err(Undeliverable::TooLong)) };
     for part in 0..cut.parts() {
         let payload = cut.payload(part);
         let mut header = [0; cut::MAX_HEADER_BYTES];
@@ -66,9 +79,11 @@ fn cut(
         let mut parts = Parts::new();
         parts.push(&header[..header_bytes]);
         parts.extend(payload);
-        put(&parts)?;
+        if let Err(error) = put(&parts) {
+            return Finished { put: part, lost: Some((cut.parts() - part, error)) };
+        }
     }
-    Ok(())
+    Finished { put: cut.parts(), lost: None }
 }
 
 /// The bytes from `from` up to `to`, as far as there are any.
@@ -118,11 +133,11 @@ mod tests {
         let (tag, rest) = rest.split_at(4);
         let mut out = Vec::new();
         let pieces: Vec<&[u8]> = [addresses, tag].into_iter().chain(rest.chunks(1000)).collect();
-        finish(&Pieces::listed(&pieces), undone, |parts| {
+        let finished = finish(&Pieces::listed(&pieces), undone, |parts| {
             out.push(parts.concat());
             Ok(())
-        })
-        .expect("the closure always is content");
+        });
+        assert_eq!(finished, Finished { put: out.len() as u32, lost: None });
         out
     }
 
@@ -154,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_not_put_ends_it() {
+    fn a_part_that_is_not_put_ends_it_and_all_parts_are_told() {
         let (packet, mut put) = (datagram(3001), 0);
         let undone = NetHeader { gso_type: gso::UDP_L4, gso_size: 1000, ..undone() };
-        let result = finish(&Pieces::whole(&packet), &undone, |_| {
+        let finished = finish(&Pieces::whole(&packet), &undone, |_| {
             put += 1;
             if put == 2 { Err(Undeliverable::Full) } else { Ok(()) }
         });
-        assert_eq!((result, put), (Err(Undeliverable::Full), 2));
+        assert_eq!((finished, put), (Finished { put: 1, lost: Some((3, Undeliverable::Full)) }, 2));
     }
 }

@@ -10,6 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
+use forebay_control::PortId;
+use forebay_kernel::LoopProbes;
 use forebay_policy::{Nanos, Piece};
 use forebay_pool::{Arena, Burst, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
 use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
@@ -19,7 +21,7 @@ use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
 use super::facts::Facts;
 use super::finish::finish;
 use super::moderation::{ModeratedQueue, Moderation};
-use super::parcel::{self, HEADROOM, Parcel, Pieces, Undeliverable};
+use super::parcel::{self, HEADROOM, Leaving, Parcel, Pieces, Sent, Undeliverable};
 use super::record::Record;
 use crate::attention::Attention;
 use crate::counters::Counter;
@@ -62,6 +64,19 @@ pub(super) struct Lost {
     pub(super) bad: u64,
 }
 
+/// Where loop probes are noted that come from a guest.
+pub(crate) struct Probes {
+    pub(crate) notes: Arc<LoopProbes>,
+    pub(crate) port: PortId,
+}
+
+impl Probes {
+    #[inline]
+    fn note(&self, packet: &[u8]) -> bool {
+        self.notes.note(self.port.0, packet)
+    }
+}
+
 /// Where the packets of a turn go, with what is known of them.
 pub(super) struct Received<'a> {
     pub(super) burst: &'a mut Burst,
@@ -75,6 +90,7 @@ pub(crate) struct GuestSource {
     /// What its worker calls the receive queue of the pair, which the guest's packets may answer.
     answers: usize,
     cells: Arc<GuestCells>,
+    probes: Probes,
     arena: Arc<Arena>,
     /// The collector whose supply has free frames of the arena.
     supply: u8,
@@ -91,10 +107,10 @@ impl GuestSource {
     pub(crate) fn new(
         (queue, answers): (ModeratedQueue, usize),
         features: Features,
-        cells: Arc<GuestCells>,
+        (cells, probes): (Arc<GuestCells>, Probes),
         (supply, arena): (u8, Arc<Arena>),
     ) -> Self {
-        Self { queue, answers, cells, arena, supply, features, is_armed: true, is_broken: false }
+        Self { queue, answers, cells, probes, arena, supply, features, is_armed: true, is_broken: false }
     }
 
     /// Takes frames of another pool from now on.
@@ -164,7 +180,7 @@ impl GuestSource {
         magazine: &mut Magazine,
         lost: &mut Lost,
     ) -> Result<u32, RingError> {
-        let (mut taken, mut bytes) = (0, 0);
+        let (mut taken, mut bytes, mut probes) = (0, 0, 0);
         let ended = loop {
             if taken >= piece.packets || bytes >= piece.bytes || packets.burst.is_full() {
                 break Ok(taken);
@@ -189,10 +205,12 @@ impl GuestSource {
                 Err(Untaken::NoFrame) => lost.no_frame += 1,
                 Err(Untaken::TooBig) => lost.too_big += 1,
                 Err(Untaken::Bad) => lost.bad += 1,
+                Err(Untaken::Probe) => probes += 1,
             }
             self.queue.count(offer.len, || None);
         };
-        self.cells.taken_packets.add(u64::from(taken));
+        // A probe is no packet of the port's.
+        self.cells.taken_packets.add(u64::from(taken - probes));
         ended
     }
 
@@ -211,6 +229,10 @@ impl GuestSource {
             && let Some(mut frame) = magazine.take()
         {
             let len = self.queue.virtqueue.take([self.arena.bytes_mut(&mut frame, HEADROOM, len as u16)]);
+            if self.probes.note(self.arena.bytes(&frame, HEADROOM, len as u16)) {
+                magazine.put(frame);
+                return Err(Untaken::Probe);
+            }
             packets.records[packets.burst.len()].facts = Facts::default();
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, true);
             return Ok(());
@@ -296,6 +318,8 @@ enum Untaken {
     NoFrame,
     TooBig,
     Bad,
+    /// It is no packet, but a loop probe.
+    Probe,
 }
 
 fn untaken(error: Undeliverable) -> Untaken {
@@ -328,19 +352,29 @@ impl GuestOutput {
         self.queues
     }
 
+    /// The guest takes other packets from now on.
+    pub(super) fn set_takes(&mut self, takes: Features) {
+        self.features = takes;
+    }
+
     pub(super) fn queues(&mut self) -> &mut [ModeratedQueue] {
         &mut self.queues
     }
 
     /// Copies a packet into the guest's buffers: as it is, if the guest agreed to take such packets.
-    pub(super) fn send(&mut self, pieces: &Pieces<'_>, undone: &NetHeader) -> Result<(), Undeliverable> {
+    /// One that is cut counts as its parts.
+    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: &Leaving) -> Sent {
+        let Leaving { packets, undone, .. } = leaving;
         if undone.is_plain() || self.features.takes(undone) {
-            return self.put(*undone, pieces.in_order(), pieces.len());
+            let len = pieces.len();
+            return Sent::whole(self.put(*undone, pieces.in_order(), len), *packets, len);
         }
-        finish(pieces, undone, |pieces| {
+        let mut bytes = 0;
+        let finished = finish(pieces, undone, |pieces| {
             let len = pieces.iter().map(|piece| piece.len()).sum();
-            self.put(NetHeader::default(), pieces.iter().copied(), len)
-        })
+            self.put(NetHeader::default(), pieces.iter().copied(), len).inspect(|()| bytes += len as u64)
+        });
+        Sent { packets: finished.put, bytes, lost: finished.lost }
     }
 
     /// Copies a packet that lies in one piece, and of which nothing is left undone.
@@ -350,9 +384,8 @@ impl GuestOutput {
     }
 
     /// Copies a packet that another worker handed over.
-    pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Result<(), Undeliverable> {
-        let undone = packet[0].leaving.undone;
-        self.send(&Pieces::handed(arena, packet), &undone)
+    pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Sent {
+        self.send(&Pieces::handed(arena, packet), &packet[0].leaving)
     }
 
     #[inline]

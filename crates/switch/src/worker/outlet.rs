@@ -6,7 +6,7 @@ use super::exchange::Exchange;
 use super::guest::GuestOutput;
 use super::memory::MemoryOutput;
 use super::moderation::Moderation;
-use super::parcel::{Leaving, Parcel, Pieces, Undeliverable};
+use super::parcel::{Leaving, Parcel, Pieces, Sent};
 
 /// The owner's end. Matched once for each copy of a packet.
 pub(crate) enum Outlet {
@@ -18,21 +18,23 @@ pub(crate) enum Outlet {
 
 impl Outlet {
     /// Copies a packet into the queue.
-    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Result<(), Undeliverable> {
+    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Sent {
         match self {
-            Outlet::Memory(memory) => memory.send(pieces, leaving),
-            Outlet::Guest(guest) => guest.send(pieces, &leaving.undone),
+            Outlet::Memory(memory) => {
+                Sent::whole(memory.send(pieces, leaving), leaving.packets, pieces.len())
+            }
+            Outlet::Guest(guest) => guest.send(pieces, &leaving),
         }
     }
 
     /// Queues a packet that another worker handed over, or frees it.
-    pub(super) fn pass(
-        &mut self,
-        packet: &mut Vec<Parcel>,
-        exchange: &mut Exchange,
-    ) -> Result<(), Undeliverable> {
+    pub(super) fn pass(&mut self, packet: &mut Vec<Parcel>, exchange: &mut Exchange) -> Sent {
         match self {
-            Outlet::Memory(memory) => memory.pass(packet),
+            Outlet::Memory(memory) => {
+                let len = packet.iter().map(|parcel| usize::from(parcel.segment.len)).sum();
+                let packets = packet[0].leaving.packets;
+                Sent::whole(memory.pass(packet), packets, len)
+            }
             Outlet::Guest(guest) => {
                 let passed = guest.pass(exchange.arena(), packet);
                 exchange.free(packet);

@@ -17,6 +17,8 @@ const TAG: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     pub(super) port: PortId,
+    /// The port that the packet came in by.
+    pub(super) input: PortId,
     /// The packet's mark (`SO_MARK`).
     pub(super) mark: u32,
     /// Packets that it stands for where packets are counted.
@@ -43,6 +45,33 @@ pub(super) enum Undeliverable {
     TooLong,
     /// The queue is not there.
     Down,
+}
+
+/// What became of a packet that was given to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Packets that the receiver gets: one, or those that it stands for, or parts that it was cut into.
+    pub(super) packets: u32,
+    pub(super) bytes: u64,
+    /// Packets that it does not get, and why.
+    pub(super) lost: Option<(u32, Undeliverable)>,
+}
+
+impl Sent {
+    /// A packet of `len` bytes that is counted as `packets` was sent, or was not.
+    #[inline]
+    pub(super) fn whole(result: Result<(), Undeliverable>, packets: u32, len: usize) -> Self {
+        match result {
+            Ok(()) => Self { packets, bytes: len as u64, lost: None },
+            Err(error) => Self { packets: 0, bytes: 0, lost: Some((packets, error)) },
+        }
+    }
+
+    /// Copies that it made: each was sent or lost.
+    #[inline]
+    pub(super) fn copies(&self) -> u32 {
+        self.packets + self.lost.map_or(0, |(packets, _)| packets)
+    }
 }
 
 /// The bytes of one packet as it leaves, in order. Found from its frames as they are copied: most packets lie in one frame
@@ -127,7 +156,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Frames of `arena` that the packet takes.
-    fn frames(&self, arena: &Arena) -> usize {
+    pub(super) fn frames(&self, arena: &Arena) -> usize {
         self.len().div_ceil(arena.frame_size().payload() as usize).max(1)
     }
 

@@ -39,6 +39,7 @@ impl Worker {
                     return;
                 }
                 self.call_those_due(moment.now);
+                self.probe_those_due(moment.now);
                 let Some(slot) = self.next() else { break };
                 let turn = self.run_once(slot, moment);
                 packets += turn;

@@ -3,7 +3,9 @@
 use forebay_control::{DropReason, PortId};
 use forebay_policy::Nanos;
 use forebay_pool::{Arena, Burst, PacketSegments};
+use forebay_wire::ethernet::HEADER_LEN;
 use forebay_wire::net_header::NetHeader;
+use forebay_wire::vlan::TAG_LEN;
 use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 
 use super::classify::Headers;
@@ -12,7 +14,7 @@ use super::finish::finish;
 use super::join::{self, JointRun};
 use super::moderation::Moderation;
 use super::outlet::Outlet;
-use super::parcel::{Leaving, Pieces, Undeliverable};
+use super::parcel::{Leaving, Pieces, Sent, Undeliverable};
 use super::record::Record;
 use super::verdict::Verdict;
 use super::{TURN, Worker};
@@ -86,23 +88,27 @@ impl Worker {
         while passed < TURN && exchange.take(&mut self.handed) {
             passed += 1;
             let Leaving { port, packets, .. } = self.handed[0].leaving;
-            let len_bytes = self.handed.iter().map(|parcel| u32::from(parcel.segment.len)).sum();
-            let result = match &mut self.outlets[usize::from(port.0)] {
+            let sent = match &mut self.outlets[usize::from(port.0)] {
                 Some(outlet) => {
                     let was_owed = outlet.is_owed();
-                    let passed = outlet.pass(&mut self.handed, exchange).map_err(tx_error);
+                    let sent = outlet.pass(&mut self.handed, exchange);
                     if !was_owed && outlet.is_owed() {
                         self.owing.push(port);
                     }
-                    passed
+                    sent
                 }
                 None => {
                     exchange.free(&mut self.handed);
-                    Err(TxError::PortDown)
+                    Sent::whole(Err(Undeliverable::Down), packets, 0)
                 }
             };
             if let Some(port) = topology.port(port) {
-                count(port.cells.of(self.index), Outcome { token: 0, len_bytes, result }, packets.into());
+                let cell = port.cells.of(self.index);
+                // The other worker has counted the packet as it handed it over, and not its parts.
+                let more = u64::from(sent.copies().saturating_sub(packets));
+                cell.tx_copies.add(more);
+                self.shared.worker_cell(self.index).copies.add(more);
+                count_sent(cell, sent);
             }
         }
         show_owed(&mut self.outlets, &mut self.owing, (&mut self.moderation, now));
@@ -209,11 +215,16 @@ impl<'a> Out<'a> {
             Some(output @ (Output::Memory { owner, .. } | Output::Guest { owner })) => {
                 let pieces = Pieces::edited(self.arena, packet.segments, edit);
                 let undone = packet.undone.moved_by(edit.growth());
-                let leaving = Leaving { port: port.id, mark: headers.mark, packets: 1, undone };
-                if matches!(output, Output::Memory { .. }) && !undone.is_plain() {
-                    self.send_finished(port, owner, &pieces, leaving);
-                } else {
+                let (input, mark) = (headers.input, headers.mark);
+                let leaving = Leaving { port: port.id, input, mark, packets: 1, undone };
+                let is_guest = matches!(output, Output::Guest { .. });
+                if is_guest && !undone.is_long() && pieces.len() > longest(port, &headers, edit) {
+                    self.count_copies(port, 1);
+                    self.lose(port, DropReason::TxTooBig, 1);
+                } else if is_guest || undone.is_plain() {
                     self.send_owned(port, owner, &pieces, leaving);
+                } else {
+                    self.send_finished(port, owner, &pieces, leaving);
                 }
             }
             None => {
@@ -243,8 +254,8 @@ impl<'a> Out<'a> {
                 let described = joint.describe(arena, burst, edit, &mut room);
                 let pieces = joint.pieces(arena, burst, &described);
                 let pieces = Pieces::listed(&pieces);
-                let leaving =
-                    Leaving { port: port.id, mark: headers.mark, packets, undone: described.undone() };
+                let (input, mark, undone) = (headers.input, headers.mark, described.undone());
+                let leaving = Leaving { port: port.id, input, mark, packets, undone };
                 self.send_owned(port, owner, &pieces, leaving);
             }
             Some(Output::Memory { .. }) | None => {
@@ -256,39 +267,41 @@ impl<'a> Out<'a> {
 
     /// To a queue with one producer: this worker, or another that is handed the packet and counts it.
     fn send_owned(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
+        let cell = port.cells.of(self.worker);
+        if owner == self.worker {
+            let sent = self.put(pieces, leaving);
+            self.count_copies(port, sent.copies());
+            return count_sent(cell, sent);
+        }
         self.count_copies(port, leaving.packets);
-        let sent = match owner == self.worker {
-            true => self.put(pieces, leaving),
-            false => match &mut self.exchange {
-                Some(exchange) => exchange.hand(owner, pieces, leaving),
-                None => Err(Undeliverable::Down),
-            },
+        let handed = match &mut self.exchange {
+            Some(exchange) => exchange.hand(owner, pieces, leaving),
+            None => Err(Undeliverable::Down),
         };
-        if sent.is_err() || owner == self.worker {
-            let outcome =
-                Outcome { token: 0, len_bytes: pieces.len() as u32, result: sent.map_err(tx_error) };
-            count(port.cells.of(self.worker), outcome, leaving.packets.into());
+        if handed.is_err() {
+            count_sent(cell, Sent::whole(handed, leaving.packets, 0));
         }
     }
 
     /// Packets with the same headers to a queue that this worker owns.
     fn send_here(&mut self, port: &PortEntry, packets: impl Iterator<Item = Packet<'a>>, headers: Headers) {
         let edit = headers.egress(&port.vlans);
+        let (input, mark) = (headers.input, headers.mark);
+        let leaving = Leaving { port: port.id, input, mark, packets: 1, undone: NetHeader::default() };
+        let longest = longest(port, &headers, edit);
         let cell = port.cells.of(self.worker);
         let mut outlet = self.outlets[usize::from(port.id.0)].as_mut();
         let was_owed = outlet.as_ref().is_some_and(|outlet| outlet.is_owed());
         let (mut all, mut sent, mut bytes) = (0, 0, 0);
         for packet in packets {
-            all += 1;
-            let result = match &mut outlet {
-                Some(outlet) => send_one(outlet, self.arena, packet, edit, (port.id, headers.mark)),
-                None => Err(Undeliverable::Down),
+            let one = match &mut outlet {
+                Some(outlet) => send_one(outlet, self.arena, packet, (edit, longest), leaving),
+                None => Sent::whole(Err(Undeliverable::Down), 1, 0),
             };
-            match result {
-                Ok(len) => (sent, bytes) = (sent + 1, bytes + len as u64),
-                Err(error) => {
-                    count(cell, Outcome { token: 0, len_bytes: 0, result: Err(tx_error(error)) }, 1);
-                }
+            all += one.copies();
+            (sent, bytes) = (sent + u64::from(one.packets), bytes + one.bytes);
+            if let Some((packets, why)) = one.lost {
+                cell.drop(reason(why), packets.into());
             }
         }
         cell.tx_packets.add(sent);
@@ -301,8 +314,10 @@ impl<'a> Out<'a> {
     }
 
     /// To a queue of this worker's.
-    fn put(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Result<(), Undeliverable> {
-        let outlet = self.outlets[usize::from(leaving.port.0)].as_mut().ok_or(Undeliverable::Down)?;
+    fn put(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Sent {
+        let Some(outlet) = self.outlets[usize::from(leaving.port.0)].as_mut() else {
+            return Sent::whole(Err(Undeliverable::Down), leaving.packets, 0);
+        };
         let was_owed = outlet.is_owed();
         let sent = outlet.send(pieces, leaving);
         if !was_owed && outlet.is_owed() {
@@ -314,7 +329,8 @@ impl<'a> Out<'a> {
     /// To a queue that takes only packets of which nothing is left undone.
     fn send_finished(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
         let finished = Leaving { undone: NetHeader::default(), ..leaving };
-        let _all_are_counted = finish(pieces, &leaving.undone, |parts| {
+        // Each part is counted as it is sent.
+        finish(pieces, &leaving.undone, |parts| {
             self.send_owned(port, owner, &Pieces::listed(parts), finished);
             Ok(())
         });
@@ -362,26 +378,40 @@ impl<'a> Out<'a> {
     }
 }
 
-/// Puts one packet into an output of this worker's. Says how long it is there.
+/// Puts one packet into an output of this worker's.
 #[inline]
 fn send_one(
     outlet: &mut Outlet,
     arena: &Arena,
     packet: Packet<'_>,
-    edit: TagEdit,
-    (port, mark): (PortId, u32),
-) -> Result<usize, Undeliverable> {
+    (edit, longest): (TagEdit, usize),
+    leaving: Leaving,
+) -> Sent {
     // Most packets.
     if let ([only], Outlet::Guest(guest), TagEdit::Keep) = (packet.segments, &mut *outlet, edit)
         && packet.undone.is_plain()
     {
         let bytes = arena.bytes(&only.frame, only.offset, only.len);
-        return guest.send_bytes(bytes).map(|()| bytes.len());
+        let sent = if bytes.len() > longest { Err(Undeliverable::TooLong) } else { guest.send_bytes(bytes) };
+        return Sent::whole(sent, 1, bytes.len());
     }
     let pieces = Pieces::edited(arena, packet.segments, edit);
     let undone = packet.undone.moved_by(edit.growth());
-    outlet.send(&pieces, Leaving { port, mark, packets: 1, undone })?;
-    Ok(pieces.len())
+    if !undone.is_long() && pieces.len() > longest {
+        return Sent::whole(Err(Undeliverable::TooLong), 1, 0);
+    }
+    outlet.send(&pieces, Leaving { undone, ..leaving })
+}
+
+/// Bytes of the longest packet with these headers that leaves for a guest. As for netdevs, a tag does not count, and long
+/// packets are as long as they are: their parts are their sender's choice.
+fn longest(port: &PortEntry, headers: &Headers, edit: TagEdit) -> usize {
+    let is_tagged = match edit {
+        TagEdit::Push(_) | TagEdit::Replace(_) => true,
+        TagEdit::Keep => (headers.tag.is_some() && !headers.tag_is_out) || headers.is_stacked(),
+        TagEdit::Pop => headers.is_stacked(),
+    };
+    port.mtu as usize + HEADER_LEN + if is_tagged { TAG_LEN } else { 0 }
 }
 
 /// How many packets, from the first on, have the same headers and go the same way.
@@ -394,11 +424,20 @@ fn alike(records: &[Record]) -> usize {
     1 + others.iter().take_while(is_like).count()
 }
 
-fn tx_error(error: Undeliverable) -> TxError {
-    match error {
-        Undeliverable::Full => TxError::Full,
-        Undeliverable::TooLong => TxError::TooBig,
-        Undeliverable::Down => TxError::PortDown,
+fn reason(why: Undeliverable) -> DropReason {
+    match why {
+        Undeliverable::Full => DropReason::TxFull,
+        Undeliverable::TooLong => DropReason::TxTooBig,
+        Undeliverable::Down => DropReason::TxPortDown,
+    }
+}
+
+/// Counts what became of a packet, without the copies that it made.
+fn count_sent(cell: &PortCell, sent: Sent) {
+    cell.tx_packets.add(sent.packets.into());
+    cell.tx_bytes.add(sent.bytes);
+    if let Some((packets, why)) = sent.lost {
+        cell.drop(reason(why), packets.into());
     }
 }
 

@@ -101,6 +101,16 @@ pub fn count_packets(out: impl Read) -> Result<u64> {
     Ok(packets)
 }
 
+/// The packets of a capture, as far as they were captured.
+///
+/// # Errors
+/// It is no pcapng.
+pub fn packets(out: impl Read) -> Result<Vec<Vec<u8>>> {
+    let mut packets = Vec::new();
+    each_packet(out, || (), |packet| packets.push(packet.data.to_vec()))?;
+    Ok(packets)
+}
+
 fn each_packet(
     out: impl Read,
     mut at_interface: impl FnMut(),

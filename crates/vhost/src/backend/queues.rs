@@ -58,6 +58,14 @@ impl Queues {
         self.all = std::mem::take(&mut self.all).into_iter().map(call).collect();
     }
 
+    /// How the guest says that there are commands, while the control queue runs.
+    pub(super) fn control_kick(&self) -> Option<&Arc<OwnedFd>> {
+        match &self.all[self.control.as_ref()?.index()].kick {
+            Kick::Bell(kick) => Some(kick),
+            Kick::Unset | Kick::Polled => None,
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

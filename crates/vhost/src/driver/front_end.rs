@@ -1,4 +1,4 @@
-//! A small guest with one pair of queues, and the front end that connects it to a back end in another process.
+//! A small guest with one pair of queues and perhaps a control queue, and the front end that connects it to a back end in another process.
 //!
 //! It survives its back end: connected again, its queues go on where they were. So tests can kill either end.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -23,10 +23,12 @@ use crate::features::Features;
 use crate::memory::{GuestMemory, RegionPlace};
 use crate::message::{HEADER_BYTES, Header, NEED_REPLY, VERSION, protocol, request};
 
-/// Receive queue and transmit queue.
-const QUEUES: usize = 2;
 const RECEIVE: usize = 0;
 const TRANSMIT: usize = 1;
+/// Only where it was agreed on.
+const CONTROL: usize = 2;
+/// Room for an answer of the control queue: whether it was done, and limits that were asked for.
+const ANSWER_BYTES: u32 = 16;
 /// How long a reply may take.
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 /// Protocol features that this front end agrees to.
@@ -73,7 +75,7 @@ struct Queue {
     call: OwnedFd,
 }
 
-/// A guest with one pair of queues, connected or not.
+/// A guest with one pair of queues, connected or not. If its features have CTRL_VQ, it has a control queue, too.
 #[derive(Debug)]
 pub struct FrontEnd {
     options: FrontEndOptions,
@@ -94,7 +96,8 @@ impl FrontEnd {
     pub fn new(options: FrontEndOptions) -> Result<Self, FrontEndError> {
         let options = FrontEndOptions { features: options.features.with(Features::VERSION_1), ..options };
         let span = Driver::region(&Self::driver_options(&options, 0)).len;
-        let len = span * QUEUES as u64;
+        let count = if options.features.has(Features::CTRL_VQ) { CONTROL + 1 } else { CONTROL };
+        let len = span * count as u64;
         let place = RegionPlace { guest: GUEST_START, user: GUEST_START + USER_OFFSET, len, offset: 0 };
         let file = memfd_create("guest", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len)?;
@@ -106,7 +109,7 @@ impl FrontEnd {
             let driver = Driver::in_memory(Self::driver_options(&options, index), Arc::clone(&memory))?;
             Ok(Queue { driver, kick: bell()?, call: bell()? })
         };
-        let queues = (0..QUEUES).map(queue).collect::<Result<Vec<_>, _>>()?;
+        let queues = (0..count).map(queue).collect::<Result<Vec<_>, _>>()?;
         let agreed = options.features;
         let mut made = Self { options, file, place, queues, stream: None, agreed, notes: None };
         made.refill();
@@ -141,7 +144,7 @@ impl FrontEnd {
         let file = self.file.try_clone()?;
         self.set(request::SET_MEM_TABLE, &[1, guest, len, user, offset], &[file.as_fd()])?;
         self.exchange_notes()?;
-        (0..QUEUES).try_for_each(|index| self.start_queue(index))
+        (0..self.queues.len()).try_for_each(|index| self.start_queue(index))
     }
 
     /// Has the first back end make a file for notes, and gives it to each.
@@ -150,7 +153,7 @@ impl FrontEnd {
             return Ok(());
         }
         if self.notes.is_none() {
-            let sizes = QUEUES as u64 | u64::from(self.options.size) << 16;
+            let sizes = self.queues.len() as u64 | u64::from(self.options.size) << 16;
             let body: Vec<u8> = [0, 0, sizes].iter().flat_map(|number: &u64| number.to_ne_bytes()).collect();
             self.send(request::GET_INFLIGHT_FD, &body, &[])?;
             self.notes = Some(self.reply_with_file()?);
@@ -241,6 +244,28 @@ impl FrontEnd {
         while queue.driver.add(&[Part::Room(self.options.buffer_bytes)], false).is_some() {}
         if queue.driver.publish() {
             let _ = rustix::io::write(&queue.kick, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Has the device carry out a command of the control queue: class, command, data. Returns its answer, and waits for that;
+    /// `None`: there is none, or no such queue.
+    pub fn command(&mut self, command: &[u8]) -> Option<Vec<u8>> {
+        let queue = self.queues.get_mut(CONTROL)?;
+        queue.driver.add(&[Part::Bytes(command), Part::Room(ANSWER_BYTES)], false)?;
+        queue.driver.want_calls(true);
+        if queue.driver.publish() {
+            rustix::io::write(&queue.kick, &1u64.to_ne_bytes()).ok()?;
+        }
+        loop {
+            if let Some(used) = queue.driver.used() {
+                return Some(used.written);
+            }
+            let mut call = [PollFd::new(&queue.call, PollFlags::IN)];
+            let limit = Timespec { tv_sec: REPLY_LIMIT.as_secs() as i64, tv_nsec: 0 };
+            if poll(&mut call, Some(&limit)).ok()? == 0 {
+                return None;
+            }
+            rustix::io::read(&queue.call, &mut [0; 8]).ok()?;
         }
     }
 
