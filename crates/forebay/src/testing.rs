@@ -349,7 +349,7 @@ impl SwitchControl for MemorySwitch {
         let ports = self.port_list();
         let shown = ports.iter().filter(|shown| port.is_none_or(|name| name == shown.name));
         let queues = vec![coalesce_queue()];
-        let ports = shown.map(|shown| CoalescePort { name: shown.name.clone(), queues: queues.clone() });
+        let ports = shown.map(|shown| CoalescePort { name: shown.name.clone(), queues: queues.clone(), netdevs: Vec::new() });
         Ok(CoalesceShow { ports: ports.collect() })
     }
 

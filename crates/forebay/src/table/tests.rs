@@ -301,7 +301,7 @@ fn a_picture_of_channels_has_members_by_node() {
 fn moderation_is_a_line_for_each_queue_and_so_is_what_it_did_meanwhile() {
     let queue = crate::testing::coalesce_queue();
     let shown =
-        |queue| CoalesceShow { ports: vec![CoalescePort { name: "vm1".to_owned(), queues: vec![queue] }] };
+        |queue| CoalesceShow { ports: vec![CoalescePort { name: "vm1".to_owned(), queues: vec![queue], ..Default::default() }] };
     let mut later = queue.clone();
     (later.packets, later.turns, later.interrupts, later.moves) = (2010, 404, 101, 3);
     let (before, later) = (shown(queue), shown(later));

@@ -159,5 +159,6 @@ fn port_show(port: &Port) -> CoalescePort {
     CoalescePort {
         name: port.spec.port_name().to_owned(),
         queues: calls.map(|(index, calls)| calls.show(index)).collect(),
+        netdevs: Vec::new(),
     }
 }
