@@ -22,6 +22,9 @@ pub struct Seen {
     pub interrupts: Option<u64>,
 }
 
+/// Less is no time at all for a NAPI instance: a timer that is set and rings takes as long.
+const NAPI_SHORTEST_USECS: u32 = 4;
+
 /// Calls that `dim` is shown of each look. It takes a window of 64 for its length alone, so the rest of a look would make
 /// all windows as long as looks are, and it would see no difference in interrupts.
 const DIM_CALLS: u64 = 64;
@@ -33,8 +36,8 @@ pub struct Device {
     /// What `dim` is shown, and the time that this took.
     shown: (Counts, Nanos),
     before: Option<(Seen, Nanos)>,
-    /// Nobody counts interrupts.
-    is_guessed: bool,
+    /// Somebody counts interrupts.
+    is_counted: bool,
 }
 
 impl Device {
@@ -54,7 +57,7 @@ impl Device {
     /// Learns what the netdev has counted by `now` under `limits`. Counts begin with the second look.
     fn observe(&mut self, seen: Seen, limits: Limits, now: Nanos) {
         let begun = self.before.replace((seen, now));
-        self.is_guessed = seen.interrupts.is_none();
+        self.is_counted = seen.interrupts.is_some();
         let Some((before, then)) = begun.filter(|(before, then)| {
             *then <= now && before.packets <= seen.packets && before.bytes <= seen.bytes
         }) else {
@@ -104,7 +107,7 @@ impl Device {
 
     /// Interrupts that were counted; `None`: nobody counts them.
     pub fn interrupts(&self) -> Option<u64> {
-        (!self.is_guessed).then_some(self.counts.calls)
+        self.is_counted.then_some(self.counts.calls)
     }
 }
 
@@ -130,7 +133,7 @@ impl Limits {
     /// The same for a NAPI instance. It polls after so much time whether packets wait or not, and has no limit for their
     /// number: more of them keep interrupts off for longer, one poll for each 64.
     pub fn of_napi(self) -> NapiLimits {
-        if !self.holds() {
+        if !self.holds() || self.usecs < NAPI_SHORTEST_USECS {
             return NapiLimits::default();
         }
         let Limits { usecs, packets } = self.bounded();
@@ -196,7 +199,8 @@ mod tests {
             let limits = Limits { usecs, packets }.of_napi();
             (limits.gro_flush_timeout_ns, limits.defer_hard_irqs)
         };
-        assert_eq!([napi(0, 8), napi(8, 0)], [(0, 0); 2]);
+        assert_eq!([napi(0, 8), napi(8, 0), napi(3, 8)], [(0, 0); 3]);
+        assert_eq!(napi(4, 8), (4_000, 1));
         assert_eq!([napi(20, 1), napi(20, 64), napi(20, 65)], [(20_000, 1), (20_000, 1), (20_000, 2)]);
         assert_eq!(napi(u32::MAX, u32::MAX), (65_535_000, 1024));
     }
