@@ -206,7 +206,7 @@ impl NetdevSide {
     fn refused(&self, error: &io::Error) -> ApiError {
         let Self { netdev, direction, .. } = self;
         let message = format!("`{netdev}` does not take it for {direction}: {error}");
-        let remedy = format!("`ethtool -c {netdev}` shows what its driver has");
+        let remedy = "give another value; a driver may show what its device does not have, and then --policy off is left";
         ApiError::new(ErrorCode::KernelRefused, message)
             .with_field("policy")
             .with_value(netdev)
