@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_control::coalesce::{CoalesceBy, CoalesceNetdev, CoalescePolicy, CoalesceShow, CoalesceValues};
 use forebay_control::port::{PortSpec, PortState};
 use forebay_testbed::bpffs::BpfFs;
-use forebay_testbed::dut::{self, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::dut::{self, Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::frame::Frame;
 use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::{Host, Lab, LabError, PortKind, Result, wait};
@@ -72,7 +72,7 @@ impl Scene {
     }
 
     fn netdev(&self, port: &str) -> Result<CoalesceNetdev> {
-        netdev(&self.daemon, port)
+        netdev(self.daemon.client(), port)
     }
 
     fn set(&self, words: &[&str]) -> Result<()> {
@@ -96,8 +96,8 @@ impl Scene {
 }
 
 /// The first netdev of a port.
-fn netdev(daemon: &Forebay, port: &str) -> Result<CoalesceNetdev> {
-    let shown: CoalesceShow = daemon.client().json(&["coalesce", "show", port])?;
+fn netdev(client: &Client, port: &str) -> Result<CoalesceNetdev> {
+    let shown: CoalesceShow = client.json(&["coalesce", "show", port])?;
     let first = shown.ports.into_iter().flat_map(|port| port.netdevs).next();
     first.ok_or_else(|| LabError::output("coalesce show", "no netdev"))
 }
@@ -239,23 +239,36 @@ fn moved() -> Outcome {
     let hosts = [first?, second?];
     let mut daemon = Forebay::start(&lab, ForebayOptions::default())?;
     daemon.add_ports(&dut::ports_of(&hosts))?;
-    let port = hosts[0].name();
+    let (client, port) = (daemon.client().clone(), hosts[0].name());
     lab.switch().ethtool(port, &["gro", "on"])?;
-    if netdev(&daemon, port)?.by != CoalesceBy::Napi {
+    if netdev(&client, port)?.by != CoalesceBy::Napi {
         return without_napi_set();
     }
     for policy in ["adaptive", "dim"] {
-        daemon.client().ok(&["coalesce", "set", port, "--policy", policy])?;
-        let is_held = || netdev(&daemon, port).is_ok_and(|at| at.rx.moves > 0 && at.rx.now.usecs > Some(0));
+        client.ok(&["coalesce", "set", port, "--policy", policy])?;
+        let is_held = || netdev(&client, port).is_ok_and(|at| at.rx.moves > 0 && at.rx.now.usecs > Some(0));
         while_sending(&hosts[0], || wait::until("a longer hold", LIMIT, is_held))??;
-        let shown = netdev(&daemon, port)?.rx;
+        let shown = netdev(&client, port)?.rx;
         assert!(shown.packets > 0 && shown.bytes > 1000 * shown.packets, "{shown:?}");
         assert_eq!((shown.interrupts, shown.problem.as_str()), (None, ""), "a veth has none to count");
     }
-    daemon.client().ok(&["coalesce", "set", port, "--policy", "off"])?;
-    let napis = netdev(&daemon, port)?.napis;
-    assert!(napis.iter().all(|napi| napi.gro_flush_timeout == Some(0)), "{napis:?}");
-    assert!(daemon.client().stats_check()?.balanced);
+    assert!(client.stats_check()?.balanced);
+    let timeouts = || {
+        let napis = netdev(&client, port)?.napis.into_iter();
+        Ok::<_, LabError>(napis.map(|napi| napi.gro_flush_timeout).collect::<Vec<_>>())
+    };
+    client.ok(&["coalesce", "set", port, "--policy", "off"])?;
+    assert_eq!(timeouts()?, [Some(0)]);
+    // Killed with limits that nobody has noted, because the policy moved them.
+    client.ok(&["coalesce", "set", port, "--policy", "adaptive"])?;
+    let is_held = || netdev(&client, port).is_ok_and(|at| at.rx.now.usecs > Some(0));
+    while_sending(&hosts[0], || {
+        wait::until("a hold", LIMIT, is_held)?;
+        daemon.kill()
+    })??;
+    daemon = Forebay::start(&lab, ForebayOptions::default())?;
+    daemon.add_ports(&dut::ports_of(&hosts))?;
+    assert_eq!(timeouts()?, [Some(0)], "it is put back whatever it was");
     Ok(())
 }
 
