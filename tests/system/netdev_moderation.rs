@@ -47,8 +47,7 @@ impl Scene {
         let switch = lab.switch();
         switch.ip(&["tuntap", "add", TAP, "mode", "tap"])?;
         switch.run("ethtool", &["-C", TAP, "rx-frames", BEFORE])?;
-        switch.ip(&["link", "add", VETH, "up", "type", "veth", "peer", "name", "other"])?;
-        switch.ip(&["link", "set", "other", "up"])?;
+        make_veth(&lab)?;
         let mut daemon = Forebay::start(&lab, options(&pins))?;
         daemon.add_ports(&[PortSpec::new(TAP), PortSpec::new(VETH)])?;
         daemon.client().wait_port_state(VETH, PortState::Up)?;
@@ -93,6 +92,11 @@ impl Scene {
             self.deferrals().is_ok_and(|found| is_set(&found))
         })
     }
+}
+
+fn make_veth(lab: &Lab) -> Result<()> {
+    lab.switch().ip(&["link", "add", VETH, "up", "type", "veth", "peer", "name", "other"])?;
+    lab.switch().ip(&["link", "set", "other", "up"]).map(drop)
 }
 
 /// The first netdev of a port.
@@ -162,6 +166,19 @@ fn by_napi() -> Outcome {
     let again = scene.deferrals()?;
     assert_ne!(again[0].0, set[0].0);
     assert_eq!(scene.netdev(VETH)?.rx.problem, "");
+
+    // Another netdev of this name, which takes nothing at first.
+    let switch = scene.lab.switch();
+    switch.ip(&["link", "del", VETH])?;
+    scene.daemon.client().wait_port_state(VETH, PortState::NetdevMissing)?;
+    make_veth(&scene.lab)?;
+    scene.daemon.client().wait_port_state(VETH, PortState::Up)?;
+    wait::until("the netdev to say why", LIMIT, || {
+        scene.netdev(VETH).is_ok_and(|at| !at.rx.problem.is_empty())
+    })?;
+    scene.gro("on")?;
+    scene.wait_for_deferral(20, 2)?;
+    let again = scene.deferrals()?;
 
     scene.daemon.delete_port(VETH)?;
     scene.daemon.add_ports(&[PortSpec::new(VETH)])?;
@@ -307,8 +324,36 @@ fn refused() -> Outcome {
     let [tap, veth] = settings;
     assert_eq!(tap?, (CoalescePolicy::Static, CoalescePolicy::Off));
     assert_eq!(veth?, (CoalescePolicy::Off, CoalescePolicy::Off));
+    if has_napi {
+        refused_by_one_member(&scene)?;
+    }
     scene.gro("off")?;
     let said = scene.daemon.client().call(&["coalesce", "set", VETH, "--policy", "dim"])?;
     assert!(said.stderr.contains("ethtool -K veth0 gro on"), "{said:?}");
+    Ok(())
+}
+
+/// A group of which one member takes limits: it keeps none of them.
+fn refused_by_one_member(scene: &Scene) -> Outcome {
+    let (switch, client) = (scene.lab.switch(), scene.daemon.client());
+    for member in ["m0", "m1"] {
+        let peer = format!("{member}p");
+        switch.ip(&["link", "add", member, "up", "type", "veth", "peer", "name", &peer])?;
+        switch.ip(&["link", "set", &peer, "up"])?;
+    }
+    switch.ethtool("m0", &["gro", "on"])?;
+    client.ok(&["port", "add", "group", "--group", "m0,m1"])?;
+    client.wait_port_state("group", PortState::Up)?;
+    let set = ["coalesce", "set", "group", "--policy", "static", "--usecs", "20"];
+    let said = client.call(&set)?;
+    assert!(said.stderr.contains("ethtool -K m1 gro on"), "{said:?}");
+    let shown: CoalesceShow = client.json(&["coalesce", "show", "group"])?;
+    let napis = || shown.ports[0].netdevs.iter().flat_map(|netdev| &netdev.napis);
+    assert!(napis().count() == 1 && napis().all(|napi| napi.gro_flush_timeout == Some(0)), "{shown:?}");
+    switch.ethtool("m1", &["gro", "on"])?;
+    client.ok(&set)?;
+    let shown: CoalesceShow = client.json(&["coalesce", "show", "group"])?;
+    let timeouts = shown.ports[0].netdevs.iter().flat_map(|netdev| &netdev.napis);
+    assert_eq!(timeouts.map(|napi| napi.gro_flush_timeout).collect::<Vec<_>>(), [Some(20_000); 2]);
     Ok(())
 }

@@ -65,6 +65,10 @@ impl Netdev {
         CoalesceNetdev { netdev: self.name, ifindex: self.ifindex, by: taker.by, rx, tx, napis: taker.napis }
     }
 
+    fn problems(&self) -> Vec<String> {
+        self.sides.iter().flatten().map(|side| side.problem()).collect()
+    }
+
     /// Has it obey `next` where that is another setting, or nothing is set. Then it obeys `next` in both directions.
     ///
     /// # Errors
@@ -77,13 +81,14 @@ impl Netdev {
     ) -> Result<(), ApiError> {
         for (at, direction) in DIRECTIONS.into_iter().enumerate() {
             let (before, next) = (&before.0[at], &next.0[at]);
-            if self.sides[at].is_none() && next.policy == CoalescePolicy::Off {
+            let is_off = next.policy == CoalescePolicy::Off;
+            if self.sides[at].is_none() && is_off {
                 continue;
             }
-            let is_new = self.sides[at].is_none();
             let new = || Arc::new(NetdevSide::new(settings, self.ifindex, &self.name, direction));
             let side = self.sides[at].get_or_insert_with(new);
-            if is_new || before != next {
+            // A netdev that did not take it before may take it now.
+            if before != next || !(is_off || side.is_set()) {
                 side.apply(next)?;
             }
         }
@@ -136,7 +141,10 @@ impl Change<'_> {
         let netdevs = self.without_lock(|| {
             for netdev in &mut netdevs {
                 netdev.sides.iter().flatten().for_each(|side| side.renew());
-                if let Err(error) = netdev.apply(&settings, &set, &set) {
+                let before = netdev.problems();
+                if let Err(error) = netdev.apply(&settings, &set, &set)
+                    && netdev.problems() != before
+                {
                     tracing::warn!(netdev = netdev.name, %error, "its interrupts are not moderated");
                 }
             }

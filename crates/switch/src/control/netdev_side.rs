@@ -81,8 +81,13 @@ impl NetdevSide {
     pub(super) fn apply(&self, setting: &CoalesceNetdevSetting) -> Result<(), ApiError> {
         let taker = Taker::of(self.ifindex);
         let policy = self.policy(setting);
-        let wanted = self.wanted(setting, policy.as_ref(), &taker)?;
+        let wanted = self.wanted(setting, policy.as_ref(), &taker);
         let mut state = self.state();
+        let wanted = wanted.inspect_err(|error| {
+            if state.wanted.is_none() {
+                state.problem = error.to_string();
+            }
+        })?;
         *state = State { taker, wanted, held: std::mem::take(&mut state.held), policy, ..State::default() };
         let Some(wanted) = wanted else {
             state.held.clear();
@@ -94,6 +99,16 @@ impl NetdevSide {
             *state = State { problem: error.to_string(), ..State::default() };
             self.refused(&error)
         })
+    }
+
+    /// Whether something is to be in force.
+    pub(super) fn is_set(&self) -> bool {
+        self.state().wanted.is_some()
+    }
+
+    /// Why what is set is not in force, or else nothing.
+    pub(super) fn problem(&self) -> String {
+        self.state().problem.clone()
     }
 
     /// The netdev has changed: what it forgot is set again.
