@@ -347,13 +347,18 @@ fn refused_by_one_member(scene: &Scene) -> Outcome {
     let set = ["coalesce", "set", "group", "--policy", "static", "--usecs", "20"];
     let said = client.call(&set)?;
     assert!(said.stderr.contains("ethtool -K m1 gro on"), "{said:?}");
-    let shown: CoalesceShow = client.json(&["coalesce", "show", "group"])?;
-    let napis = || shown.ports[0].netdevs.iter().flat_map(|netdev| &netdev.napis);
-    assert!(napis().count() == 1 && napis().all(|napi| napi.gro_flush_timeout == Some(0)), "{shown:?}");
+    let timeouts = || -> Result<Vec<_>> {
+        let shown: CoalesceShow = client.json(&["coalesce", "show", "group"])?;
+        let napis = shown.ports.into_iter().flat_map(|port| port.netdevs).flat_map(|netdev| netdev.napis);
+        Ok(napis.map(|napi| napi.gro_flush_timeout).collect())
+    };
+    assert_eq!(timeouts()?, [Some(0)], "nothing is left at the other member");
     switch.ethtool("m1", &["gro", "on"])?;
     client.ok(&set)?;
-    let shown: CoalesceShow = client.json(&["coalesce", "show", "group"])?;
-    let timeouts = shown.ports[0].netdevs.iter().flat_map(|netdev| &netdev.napis);
-    assert_eq!(timeouts.map(|napi| napi.gro_flush_timeout).collect::<Vec<_>>(), [Some(20_000); 2]);
+    assert_eq!(timeouts()?, [Some(20_000); 2]);
+    switch.ethtool("m1", &["gro", "off"])?;
+    let said = client.call(&["coalesce", "set", "group", "--usecs", "30"])?;
+    assert!(said.stderr.contains("ethtool -K m1 gro on"), "{said:?}");
+    assert_eq!(timeouts()?, [Some(20_000)], "the other member has what it had");
     Ok(())
 }
