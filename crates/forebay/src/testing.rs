@@ -8,12 +8,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
 use forebay_control::channels::ChannelShow;
-#[cfg(test)]
 use forebay_control::coalesce::{
-    CoalesceBy, CoalesceNetdev, CoalesceNetdevSetting, CoalescePolicy, CoalesceSide, CoalesceValues,
-};
-use forebay_control::coalesce::{
-    CoalesceDirection, CoalescePort, CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow,
+    CoalesceBy, CoalesceDirection, CoalesceNetdev, CoalesceNetdevSetting, CoalescePolicy, CoalescePort,
+    CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow, CoalesceSide, CoalesceValues,
 };
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload};
@@ -86,7 +83,6 @@ pub(crate) fn coalesce_queue() -> CoalesceQueue {
 }
 
 /// A netdev whose driver chooses for what it sends, and a policy for what it receives.
-#[cfg(test)]
 pub(crate) fn coalesce_netdev() -> CoalesceNetdev {
     let of_policy = |policy| CoalesceNetdevSetting { policy, ..CoalesceNetdevSetting::default() };
     let napi = NetdevNapi {
@@ -387,11 +383,10 @@ impl SwitchControl for MemorySwitch {
         port.map(|name| self.port_show(name)).transpose()?;
         let ports = self.port_list();
         let shown = ports.iter().filter(|shown| port.is_none_or(|name| name == shown.name));
-        let queues = vec![coalesce_queue()];
         let ports = shown.map(|shown| CoalescePort {
             name: shown.name.clone(),
-            queues: queues.clone(),
-            netdevs: Vec::new(),
+            queues: vec![coalesce_queue()],
+            netdevs: vec![coalesce_netdev()],
         });
         Ok(CoalesceShow { ports: ports.collect() })
     }
