@@ -6,6 +6,7 @@
 
 mod faults;
 mod groups;
+mod moderation;
 mod representors;
 mod uplink;
 
@@ -92,7 +93,8 @@ const FAULTS: [Scenario; 6] = [
 ];
 
 /// Each with the module netdevsim, which must be compiled; so only `make guests` asks for them.
-const REPRESENTORS: [Scenario; 3] = [
+const REPRESENTORS: [Scenario; 4] = [
+    ("a_driver_that_takes_all_limits_is_moderated_and_has_back_what_it_had", moderation::all_limits),
     ("representors_are_ports_and_carry_packets_in_mode_none", representors::none),
     ("representors_are_ports_and_carry_packets_in_mode_basic", representors::basic),
     ("representors_are_ports_and_carry_packets_in_mode_spp", representors::spp),

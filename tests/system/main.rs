@@ -26,6 +26,7 @@ mod mixed;
 mod modes;
 mod mtu;
 mod netdev;
+mod netdev_moderation;
 mod nodes;
 mod observe;
 mod oversized;
@@ -71,6 +72,7 @@ fn main() {
     observe::register(&mut suite);
     oversized::register(&mut suite);
     netdev::register(&mut suite);
+    netdev_moderation::register(&mut suite);
     waiting::register(&mut suite);
     scale::register(&mut suite);
     meanwhile::register(&mut suite);

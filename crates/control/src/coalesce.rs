@@ -1,4 +1,9 @@
-//! Interrupt moderation: how long calls of virtual machines' queues are held back, in the words of ethtool.
+//! Interrupt moderation: how long calls of virtual machines' queues are held back, and interrupts of netdevs, in the words
+//! of ethtool.
+
+mod netdev;
+
+pub use netdev::{CoalesceBy, CoalesceNetdev, CoalesceNetdevSetting, CoalesceSide, CoalesceValues};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,7 +18,7 @@ pub const MOST: u32 = 65_535;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CoalescePolicy {
-    /// The guest is called once a turn in which it got packets.
+    /// The guest is called once a turn in which it got packets. A netdev is left as it is.
     #[default]
     Off,
     /// By `usecs` and `frames`, which do not change.
@@ -22,6 +27,8 @@ pub enum CoalescePolicy {
     Dim,
     /// Calls are held back for as long as that gains something; short messages are not.
     Adaptive,
+    /// Of netdevs: the driver or device chooses by itself.
+    Driver,
 }
 
 /// Where the limits of a queue are chosen.
@@ -58,7 +65,8 @@ pub enum CoalesceDirection {
     Tx,
 }
 
-words!(CoalescePolicy: Off => "off", Static => "static", Dim => "dim", Adaptive => "adaptive");
+words!(CoalescePolicy: Off => "off", Static => "static", Dim => "dim", Adaptive => "adaptive",
+    Driver => "driver");
 words!(CoalescePlace: Offload => "offload", Onload => "onload");
 words!(CoalesceGuest: Limits => "limits", Decides => "decides", Ignored => "ignored");
 words!(CoalesceDirection: Rx => "rx", Tx => "tx");
@@ -82,20 +90,23 @@ pub struct CoalesceSetting {
     pub profile: String,
 }
 
-/// All queues of virtual machines whose calls can be moderated.
+/// All queues of virtual machines whose calls can be moderated, and netdevs whose interrupts can be.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct CoalesceShow {
-    /// Each port's that has such queues.
+    /// Each port that has such queues or netdevs.
     pub ports: Vec<CoalescePort>,
 }
 
-/// One port's queues.
+/// One port's queues, or its netdevs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct CoalescePort {
     /// The port's name.
     pub name: String,
-    /// Its queues, whether the guest uses them or not.
+    /// Queues of its virtual machine, whether the guest uses them or not.
     pub queues: Vec<CoalesceQueue>,
+    /// Its netdevs.
+    #[serde(default)]
+    pub netdevs: Vec<CoalesceNetdev>,
 }
 
 /// One queue. Counts are since the port was made.
@@ -194,14 +205,10 @@ impl CoalesceSet {
     }
 }
 
-impl CoalesceSetting {
-    /// The setting after a change. What the policy does not look at is forgotten.
-    ///
-    /// # Errors
-    /// A value that it cannot have, or one that the policy does not look at.
-    pub fn changed(&self, change: &CoalesceSet) -> Result<Self, ApiError> {
-        let policy = change.policy.unwrap_or(self.policy);
-        for (field, value) in [("usecs", change.usecs), ("frames", change.frames)] {
+impl CoalesceSet {
+    /// Checks what is given against the policy that there is to be.
+    fn check(&self, policy: CoalescePolicy) -> Result<(), ApiError> {
+        for (field, value) in [("usecs", self.usecs), ("frames", self.frames)] {
             let Some(value) = value else { continue };
             if value > MOST {
                 let error = ApiError::new(ErrorCode::InvalidValue, format!("`{field}` is too large"));
@@ -212,9 +219,27 @@ impl CoalesceSetting {
                 return Err(unused(field, policy, CoalescePolicy::Static));
             }
         }
-        if change.profile.is_some() && policy != CoalescePolicy::Dim {
+        if self.profile.is_some() && policy != CoalescePolicy::Dim {
             return Err(unused("profile", policy, CoalescePolicy::Dim));
         }
+        Ok(())
+    }
+}
+
+impl CoalesceSetting {
+    /// The setting after a change. What the policy does not look at is forgotten.
+    ///
+    /// # Errors
+    /// A value that it cannot have, or one that the policy does not look at.
+    pub fn changed(&self, change: &CoalesceSet) -> Result<Self, ApiError> {
+        let policy = change.policy.unwrap_or(self.policy);
+        if policy == CoalescePolicy::Driver {
+            let message = "a virtual machine's device is the switch, and has no driver here";
+            let error = ApiError::new(ErrorCode::InvalidValue, message).with_field("policy");
+            let error = error.with_value(policy).with_limit("off, static, dim, adaptive");
+            return Err(error.with_remedy("give --policy adaptive"));
+        }
+        change.check(policy)?;
         let (is_static, is_dim) = (policy == CoalescePolicy::Static, policy == CoalescePolicy::Dim);
         let limit = |new: Option<u32>, before| if is_static { new.unwrap_or(before) } else { 0 };
         let profile = change.profile.as_ref().unwrap_or(&self.profile);
@@ -282,5 +307,6 @@ mod tests {
         assert!(changed(&usecs(CoalescePolicy::Dim, 8)).is_err());
         let profile = CoalesceSet { profile: Some(String::new()), ..with(CoalescePolicy::Static) };
         assert!(changed(&profile).is_err());
+        assert!(changed(&with(CoalescePolicy::Driver)).is_err(), "there is none");
     }
 }

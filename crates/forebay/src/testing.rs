@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
 use forebay_control::channels::ChannelShow;
 use forebay_control::coalesce::{
-    CoalesceDirection, CoalescePort, CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow,
+    CoalesceBy, CoalesceDirection, CoalesceNetdev, CoalesceNetdevSetting, CoalescePolicy, CoalescePort,
+    CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow, CoalesceSide, CoalesceValues,
 };
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload};
@@ -78,6 +79,40 @@ pub(crate) fn coalesce_queue() -> CoalesceQueue {
         interrupts: 1,
         suppressed: 1,
         saved: 2,
+    }
+}
+
+/// A netdev whose driver chooses for what it sends, and a policy for what it receives.
+pub(crate) fn coalesce_netdev() -> CoalesceNetdev {
+    let of_policy = |policy| CoalesceNetdevSetting { policy, ..CoalesceNetdevSetting::default() };
+    let napi = NetdevNapi {
+        id: 258,
+        ifindex: IfIndex(7),
+        irq: Some(40),
+        pid: None,
+        defer_hard_irqs: Some(0),
+        gro_flush_timeout: Some(0),
+        irq_suspend_timeout: None,
+    };
+    CoalesceNetdev {
+        netdev: "eth1".to_owned(),
+        ifindex: IfIndex(7),
+        by: CoalesceBy::Ethtool,
+        rx: CoalesceSide {
+            setting: of_policy(CoalescePolicy::Dim),
+            now: CoalesceValues { usecs: Some(64), frames: Some(256), adaptive: Some(false) },
+            moves: 2,
+            packets: 10,
+            bytes: 15_000,
+            interrupts: Some(1),
+            problem: "can't do it".to_owned(),
+        },
+        tx: CoalesceSide {
+            setting: of_policy(CoalescePolicy::Driver),
+            now: CoalesceValues { usecs: Some(8), frames: None, adaptive: Some(true) },
+            ..CoalesceSide::default()
+        },
+        napis: vec![napi],
     }
 }
 
@@ -348,8 +383,11 @@ impl SwitchControl for MemorySwitch {
         port.map(|name| self.port_show(name)).transpose()?;
         let ports = self.port_list();
         let shown = ports.iter().filter(|shown| port.is_none_or(|name| name == shown.name));
-        let queues = vec![coalesce_queue()];
-        let ports = shown.map(|shown| CoalescePort { name: shown.name.clone(), queues: queues.clone() });
+        let ports = shown.map(|shown| CoalescePort {
+            name: shown.name.clone(),
+            queues: vec![coalesce_queue()],
+            netdevs: vec![coalesce_netdev()],
+        });
         Ok(CoalesceShow { ports: ports.collect() })
     }
 

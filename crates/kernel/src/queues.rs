@@ -1,8 +1,8 @@
 //! A netdev's receive queues: their NAPI instances and interrupts, and which processors serve them.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use forebay_control::IfIndex;
 use forebay_control::group::PciAddress;
@@ -115,6 +115,12 @@ pub fn owner_of(path: &Path) -> Option<String> {
     }
 }
 
+/// How often an interrupt came, on all processors. `None`: there is no such interrupt.
+pub fn interrupts(irq: u32) -> Option<u64> {
+    let counts = read(Path::new(&format!("/sys/kernel/irq/{irq}/per_cpu_count")))?;
+    counts.split(',').map(|count| count.parse::<u64>().ok()).sum()
+}
+
 /// The netdev's speed in Mbit/s, if its driver knows, and sysfs is of its namespace.
 pub fn speed_of(netdev: &Link) -> Option<u32> {
     // -1, or an error, where the driver does not know.
@@ -124,48 +130,6 @@ pub fn speed_of(netdev: &Link) -> Option<u32> {
 /// What such a file says; nothing where there is none.
 pub fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-/// Such a file with another value, until this is dropped.
-#[derive(Debug)]
-pub struct Tuned {
-    path: PathBuf,
-    before: String,
-}
-
-impl Tuned {
-    /// Writes `value`.
-    ///
-    /// # Errors
-    /// There is no such file, it may not be written, or the kernel refuses the value: an interrupt whose processors the
-    /// kernel manages itself.
-    pub fn set(path: PathBuf, value: &str) -> io::Result<Self> {
-        let before = fs::read_to_string(&path)?.trim().to_owned();
-        if before != value {
-            fs::write(&path, value)?;
-        }
-        Ok(Self { path, before })
-    }
-
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Writes another value, and still remembers what was there at first.
-    ///
-    /// # Errors
-    /// As [`Tuned::set`].
-    pub fn change(&self, value: &str) -> io::Result<()> {
-        fs::write(&self.path, value)
-    }
-}
-
-impl Drop for Tuned {
-    fn drop(&mut self) {
-        // It fails for a device that is gone.
-        let _ = fs::write(&self.path, &self.before);
-    }
 }
 
 #[cfg(test)]
@@ -233,19 +197,5 @@ mod tests {
         ] {
             assert_eq!(owner(path), None, "{path}");
         }
-    }
-
-    #[test]
-    fn a_file_says_again_what_it_said() {
-        let root = tempfile::tempdir().expect("a temporary directory can be made");
-        let path = root.path().join("xps_cpus");
-        assert!(Tuned::set(path.clone(), "3").is_err(), "there is no such file");
-        fs::write(&path, "0\n").expect("it can be written");
-        let tuned = Tuned::set(path.clone(), "3").expect("it can be written");
-        assert_eq!(read(&path).as_deref(), Some("3"));
-        tuned.change("2").expect("it can be written");
-        assert_eq!(read(&path).as_deref(), Some("2"));
-        drop(tuned);
-        assert_eq!(read(&path).as_deref(), Some("0"));
     }
 }

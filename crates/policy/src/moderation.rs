@@ -18,6 +18,7 @@
 mod adaptive;
 mod counts;
 mod deadlines;
+mod device;
 mod dim;
 mod limits;
 mod moderators;
@@ -28,6 +29,7 @@ mod shown;
 pub use adaptive::Adaptive;
 pub use counts::Counts;
 pub use deadlines::Deadlines;
+pub use device::{Device, NapiLimits, Seen};
 pub use dim::{Dim, Profile, ProfileError, Sample};
 pub use limits::{Direction, Limits, Settings};
 pub use moderators::Moderators;

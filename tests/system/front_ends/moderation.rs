@@ -126,8 +126,9 @@ fn taken_over() -> Outcome {
 fn refused() -> Outcome {
     let scene = Scene::new(1, quiet())?;
     scene.add("vm1", &["--queues", "2"])?;
-    let cases: [(&[&str], &str); 6] = [
-        (&["h1", "--policy", "dim"], "no virtual machine's port"),
+    let cases: [(&[&str], &str); 7] = [
+        (&["vm1", "--policy", "driver"], "give --policy adaptive"),
+        (&["h1", "--policy", "dim", "--guest", "ignored"], "leave --guest out"),
         (&["vm2", "--policy", "dim"], "vm2"),
         (&["vm1", "--queue", "2", "--policy", "dim"], "0 to 1"),
         (&["vm1", "--policy", "static", "--usecs", "65536"], "65535"),

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use forebay_control::coalesce::{CoalescePolicy, CoalesceQueue, CoalesceShow, CoalesceSide};
 use forebay_control::eswitch::EswitchShow;
 use forebay_control::flow::FlowTable;
 use forebay_control::pool::PoolShow;
@@ -36,6 +37,7 @@ pub(super) struct Snapshot {
     pub(super) flows: FlowTable,
     pub(super) pool: PoolShow,
     pub(super) eswitch: EswitchShow,
+    pub(super) moderation: CoalesceShow,
 }
 
 pub(super) fn render(snapshot: Snapshot) -> String {
@@ -55,6 +57,8 @@ impl Collector for Snapshot {
         self.workers(&mut encoder)?;
         self.flows(&mut encoder)?;
         self.pool(&mut encoder)?;
+        self.moderated_queues(&mut encoder)?;
+        self.moderated_netdevs(&mut encoder)?;
         self.switch(&mut encoder)
     }
 }
@@ -67,6 +71,8 @@ impl Snapshot {
             flows: switch.flow_table(),
             pool: switch.pool(),
             eswitch: switch.eswitch(),
+            // It fails for a port that is not there, and none is named.
+            moderation: switch.coalesce(None).unwrap_or_default(),
         }
     }
 
@@ -167,6 +173,71 @@ impl Snapshot {
             "Packet memory: the pool, and what the kernel allocates besides",
             owners.into_iter(),
         )
+    }
+
+    /// Queues of virtual machines that had packets, or are moderated.
+    fn moderated_queues(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        type Field = fn(&CoalesceQueue) -> u64;
+        let counts: [(&str, &str, Field); 5] = [
+            ("queue_turns", "Turns in which the queue had packets", |q| q.turns),
+            ("queue_interrupts", "Calls of the virtual machine", |q| q.interrupts),
+            ("queue_suppressed_interrupts", "Calls that were due and not wanted", |q| q.suppressed),
+            ("queue_saved_interrupts", "Turns that a later call served too", |q| q.saved),
+            ("queue_moderation_moves", "Times that the queue's limits changed", |q| q.moves),
+        ];
+        let limits: [(&str, &str, Field); 2] = [
+            ("queue_coalesce_usecs", "Microseconds that a packet waits for a call", |q| q.usecs_now.into()),
+            ("queue_coalesce_frames", "Packets that wait for a call", |q| q.frames_now.into()),
+        ];
+        for (name, help, value) in counts {
+            counters(encoder, name, help, self.queues().map(|(labels, queue)| (labels, value(queue))))?;
+        }
+        for (name, help, value) in limits {
+            gauges(encoder, name, help, self.queues().map(|(labels, queue)| (labels, value(queue))))?;
+        }
+        Ok(())
+    }
+
+    fn queues(&self) -> impl Iterator<Item = ([(&str, String); 3], &CoalesceQueue)> {
+        let all =
+            self.moderation.ports.iter().flat_map(|port| port.queues.iter().map(move |queue| (port, queue)));
+        let is_used =
+            |queue: &CoalesceQueue| queue.packets > 0 || queue.setting.policy != CoalescePolicy::Off;
+        all.filter(move |(_, queue)| is_used(queue)).map(|(port, queue)| {
+            let direction = queue.direction.to_string();
+            let labels =
+                [("port", port.name.clone()), ("queue", queue.queue.to_string()), ("direction", direction)];
+            (labels, queue)
+        })
+    }
+
+    /// Netdevs by direction, as far as limits are taken.
+    fn moderated_netdevs(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let moves = self.sides().map(|(labels, side)| (labels, side.moves));
+        counters(
+            encoder,
+            "netdev_moderation_moves",
+            "Times that a policy changed the netdev's limits",
+            moves,
+        )?;
+        let usecs = self.sides().filter_map(|(labels, side)| Some((labels, side.now.usecs?.into())));
+        gauges(encoder, "netdev_coalesce_usecs", "Microseconds that an interrupt waits", usecs)?;
+        let frames = self.sides().filter_map(|(labels, side)| Some((labels, side.now.frames?.into())));
+        gauges(encoder, "netdev_coalesce_frames", "Packets that an interrupt waits for", frames)
+    }
+
+    fn sides(&self) -> impl Iterator<Item = ([(&str, String); 3], &CoalesceSide)> {
+        let netdevs =
+            self.moderation.ports.iter().flat_map(|port| port.netdevs.iter().map(move |at| (port, at)));
+        let sides = netdevs.flat_map(|(port, at)| {
+            [("rx", &at.rx), ("tx", &at.tx)].map(|(word, side)| (port, at, word, side))
+        });
+        sides.filter(|(.., side)| !side.now.is_empty()).map(|(port, at, word, side)| {
+            (
+                [("port", port.name.clone()), ("netdev", at.netdev.clone()), ("direction", word.to_owned())],
+                side,
+            )
+        })
     }
 
     fn switch(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {

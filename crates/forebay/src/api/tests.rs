@@ -366,6 +366,34 @@ fn metrics_have_every_counter_of_every_port() {
 }
 
 #[test]
+fn metrics_have_the_limits_and_counts_of_what_is_moderated() {
+    let served = Served::new();
+    served.ask("POST", "/v1/ports", r#"{"ports":[{"netdev":"a"}]}"#);
+    let (_, text) = served.ask("GET", "/metrics", "");
+    let lines: Vec<&str> =
+        text.as_str().unwrap().lines().filter(|line| line.contains("direction=")).collect();
+    let of = |kind: &str, name: &str, rx: &str| {
+        let labels = if kind == "queue" { "queue=\"0\"" } else { "netdev=\"eth1\"" };
+        format!("forebay_{kind}_{name}{{port=\"a\",{labels},direction=\"{rx}")
+    };
+    let expected = [
+        of("queue", "turns_total", "rx\"} 4"),
+        of("queue", "interrupts_total", "rx\"} 1"),
+        of("queue", "suppressed_interrupts_total", "rx\"} 1"),
+        of("queue", "saved_interrupts_total", "rx\"} 2"),
+        of("queue", "moderation_moves_total", "rx\"} 2"),
+        of("queue", "coalesce_usecs", "rx\"} 64"),
+        of("queue", "coalesce_frames", "rx\"} 256"),
+        of("netdev", "moderation_moves_total", "rx\"} 2"),
+        of("netdev", "moderation_moves_total", "tx\"} 0"),
+        of("netdev", "coalesce_usecs", "rx\"} 64"),
+        of("netdev", "coalesce_usecs", "tx\"} 8"),
+        of("netdev", "coalesce_frames", "rx\"} 256"),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn the_metrics_listener_serves_metrics_and_nothing_else() {
     let served = Served::with(Limits::TCP, metrics_router);
     assert_eq!(served.ask("GET", "/metrics", "").0, 200);

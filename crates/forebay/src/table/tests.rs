@@ -303,11 +303,28 @@ fn a_picture_of_channels_has_members_by_node() {
 #[test]
 fn moderation_is_a_line_for_each_queue_and_so_is_what_it_did_meanwhile() {
     let queue = crate::testing::coalesce_queue();
-    let shown =
-        |queue| CoalesceShow { ports: vec![CoalescePort { name: "vm1".to_owned(), queues: vec![queue] }] };
+    let shown = |queue| CoalesceShow {
+        ports: vec![CoalescePort { name: "vm1".to_owned(), queues: vec![queue], ..Default::default() }],
+    };
     let mut later = queue.clone();
     (later.packets, later.turns, later.interrupts, later.moves) = (2010, 404, 101, 3);
     let (before, later) = (shown(queue), shown(later));
     let rates = coalesce_rates(&before, &later, std::time::Duration::from_secs(2));
     insta::assert_snapshot!(format!("{}\n{rates}", coalesce(&before)));
+}
+
+#[test]
+fn a_moderated_netdev_is_a_line_for_each_direction_that_takes_limits() {
+    let shown = |netdev| {
+        let port = CoalescePort { name: "uplink".to_owned(), netdevs: vec![netdev], ..Default::default() };
+        CoalesceShow { ports: vec![port] }
+    };
+    let before = crate::testing::coalesce_netdev();
+    let mut later = before.clone();
+    (later.rx.packets, later.rx.interrupts, later.rx.moves) = (2010, Some(101), 3);
+    let (before, later) = (shown(before), shown(later));
+    let rates = coalesce_rates(&before, &later, std::time::Duration::from_secs(2));
+    let nothing =
+        shown(forebay_control::coalesce::CoalesceNetdev { netdev: "veth0".to_owned(), ..Default::default() });
+    insta::assert_snapshot!(format!("{}\n{rates}\n{}", coalesce(&before), coalesce(&nothing)));
 }

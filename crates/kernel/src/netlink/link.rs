@@ -2,6 +2,7 @@
 
 mod change;
 mod hardware;
+mod traffic;
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub use change::{
     create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_promiscuous, set_up,
 };
 pub use hardware::HardwareType;
+pub use traffic::{Traffic, traffic};
 
 /// The longest name of a netdev in bytes (IFNAMSIZ without its NUL).
 pub const NAME_MAX_BYTES: usize = libc::IFNAMSIZ - 1;

@@ -7,12 +7,14 @@
 //! ```text
 //!   link ──┐                                   netlink-bindings: bytes of a message, generated from the
 //!   netdev ├─► socket::Exchange ─► kernel      kernel's own specifications
-//!   offload┘                                   netlink-sys: the socket
+//!  offload ┤                                   netlink-sys: the socket
+//! coalesce ┘
 //!   monitor ◄─────────── RTNLGRP_LINK, RTNLGRP_TC
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod coalesce;
 mod error;
 pub mod link;
 pub mod monitor;

@@ -6,11 +6,13 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use forebay_control::IfIndex;
+use forebay_control::coalesce::{CoalesceDirection, CoalesceValues};
 use netlink_bindings::rt_link::{self, Ifinfomsg};
 
+use super::coalesce::{Coalescing, Deferral, coalescing, set_coalescing, set_deferral};
 use super::link::{self, create_veth};
-use super::netdev_genl::xdp_features;
-use super::offload::{features, set_tx_offloads};
+use super::netdev_genl::{napis, xdp_features};
+use super::offload::{features, set_merges, set_tx_offloads};
 use super::*;
 
 /// Much longer than anything here takes; reached only when the awaited thing never happens.
@@ -357,4 +359,74 @@ fn a_netdev_in_another_namespace_is_looked_up_from_this_one() {
         (end.name.clone(), end.mac),
         there.run(|| ("v1".to_owned(), link::by_name("v1").unwrap().mac))
     );
+}
+
+/// A tap: its driver (tun, Linux 6.18) takes `rx-frames` up to 64, and nothing else.
+fn tap(name: &str) -> IfIndex {
+    let made = std::process::Command::new("ip").args(["tuntap", "add", name, "mode", "tap"]).status();
+    assert!(made.unwrap().success());
+    link::by_name(name).unwrap().ifindex
+}
+
+#[test]
+fn a_driver_takes_the_limits_that_it_has_and_refuses_others() {
+    inside(|| {
+        let tap = tap("fb-tap");
+        let frames = |frames| CoalesceValues { frames: Some(frames), ..CoalesceValues::default() };
+        assert_eq!(coalescing(tap).unwrap(), Coalescing { rx: frames(0), tx: CoalesceValues::default() });
+        set_coalescing(tap, CoalesceDirection::Rx, &frames(32)).unwrap();
+        assert_eq!(coalescing(tap).unwrap().rx, frames(32));
+        let usecs = CoalesceValues { usecs: Some(8), ..frames(16) };
+        for (direction, values) in [
+            (CoalesceDirection::Rx, usecs),
+            (CoalesceDirection::Tx, frames(16)),
+            (CoalesceDirection::Rx, CoalesceValues { adaptive: Some(true), ..frames(16) }),
+        ] {
+            let error = set_coalescing(tap, direction, &values).unwrap_err();
+            assert!(error.to_string().contains("unsupported parameter"), "{error}");
+        }
+        assert_eq!(coalescing(tap).unwrap().rx, frames(32), "all or nothing");
+        let (a, _) = veth("fb-a", "fb-b");
+        assert_eq!(coalescing(a.ifindex).unwrap(), Coalescing::default());
+        assert!(matches!(coalescing(IfIndex(9_999)), Err(NetlinkError::NoSuchNetdev { .. })));
+    });
+}
+
+#[test]
+fn a_napi_instance_takes_its_own_deferral() {
+    inside(|| {
+        let (a, b) = veth("fb-a", "fb-b");
+        [a.ifindex, b.ifindex].iter().for_each(|end| link::set_up(*end, true).unwrap());
+        assert_eq!(napis(a.ifindex).unwrap(), [], "a veth has none without GRO and XDP");
+        set_merges(a.ifindex, true).unwrap();
+        let id = napis(a.ifindex).unwrap()[0].id;
+        // More nanoseconds than four bytes hold.
+        let deferral = Deferral { gro_flush_timeout: 5_000_000_000, defer_hard_irqs: 2 };
+        match set_deferral(id, deferral) {
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => {
+                println!("SKIP: napi-set (Linux 6.13)");
+                return;
+            }
+            outcome => outcome.unwrap(),
+        }
+        let napi = napis(a.ifindex).unwrap().remove(0);
+        assert_eq!((napi.gro_flush_timeout, napi.defer_hard_irqs), (Some(5_000_000_000), Some(2)));
+        set_merges(a.ifindex, false).unwrap();
+        assert_eq!(set_deferral(id, deferral).unwrap_err().errno(), Some(libc::ENOENT));
+    });
+}
+
+#[test]
+fn what_a_netdev_sends_is_counted() {
+    inside(|| {
+        let lo = link::by_name("lo").unwrap().ifindex;
+        link::set_up(lo, true).unwrap();
+        let before = link::traffic(lo).unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&[0; 100], socket.local_addr().unwrap()).unwrap();
+        let after = link::traffic(lo).unwrap();
+        assert_eq!((after.rx_packets, after.tx_packets), (before.rx_packets + 1, before.tx_packets + 1));
+        // With the headers of IP and UDP.
+        assert_eq!((after.rx_bytes, after.tx_bytes), (before.rx_bytes + 128, before.tx_bytes + 128));
+    });
 }

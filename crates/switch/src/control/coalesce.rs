@@ -1,15 +1,16 @@
 //! Requests to moderate guests' calls, from users and from guests: they are checked, kept, and told to the worker or the
-//! moderator.
+//! moderator. Requests about netdevs are handed on.
 
 use std::sync::Arc;
 
 use forebay_control::coalesce::{
-    CoalesceDirection, CoalescePlace, CoalescePort, CoalesceSet, CoalesceSetting, CoalesceShow,
+    CoalesceDirection, CoalescePlace, CoalescePort, CoalesceSet, CoalesceSetting,
 };
 use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_policy::moderation::Limits;
 use forebay_vhost::{Coalescing, Virtqueue};
 
+use super::netdev_coalesce::{self, CoalesceLook};
 use super::port::Port;
 use super::port_calls::{self, QueueCalls, place_of};
 use super::{Change, Control};
@@ -17,20 +18,24 @@ use crate::guests::GuestKey;
 use crate::worker::{Choice, Command, ModeratedQueue};
 
 impl Change<'_> {
-    /// Changes how calls of a port's queues are moderated. Returns all of the port's queues as they are then.
+    /// Changes how calls of a port's queues are moderated, or interrupts of its netdevs. Returns what shows the port then.
     pub(crate) fn coalesce_set(
         &mut self,
         name: &str,
         change: &CoalesceSet,
-    ) -> Result<CoalescePort, ApiError> {
-        let id = self.moderated(name)?;
+    ) -> Result<CoalesceLook, ApiError> {
+        let id = self.id_of(name)?;
+        if self.ports[&id].guest.is_none() {
+            self.coalesce_netdevs(id, change)?;
+            return Ok(coalesce_look(&self.ports[&id]));
+        }
         let changed = changed(&self.ports[&id], change)?;
         for (index, setting) in changed {
-            let guest = self.port_mut(id).guest.as_mut().expect("it is moderated");
+            let Some(guest) = self.port_mut(id).guest.as_mut() else { continue };
             guest.calls[index].setting = setting;
             self.moderate_queue(id, index);
         }
-        Ok(port_show(&self.ports[&id]))
+        Ok(coalesce_look(&self.ports[&id]))
     }
 
     /// The guest asks for limits of a queue, or for none any more.
@@ -47,21 +52,15 @@ impl Change<'_> {
 }
 
 impl Control {
-    /// How calls of guests' queues are moderated: of one port, or of all.
-    pub(crate) fn coalesce_show(&self, name: Option<&str>) -> Result<CoalesceShow, ApiError> {
-        let only = name.map(|name| self.moderated(name)).transpose()?;
-        let is_meant = |port: &&Port| only.map_or(port.guest.is_some(), |id| port.id == id);
-        Ok(CoalesceShow { ports: self.ports.values().filter(is_meant).map(port_show).collect() })
-    }
-
-    fn moderated(&self, name: &str) -> Result<PortId, ApiError> {
-        let id = self.id_of(name)?;
-        if self.ports[&id].guest.is_some() {
-            return Ok(id);
-        }
-        let message = format!("`{name}` is no virtual machine's port, so it has no calls to moderate");
-        let error = ApiError::new(ErrorCode::NotSupported, message).with_field("port").with_value(name);
-        Err(error.with_remedy("ports of virtual machines are listed by: forebay coalesce show"))
+    /// What shows the queues of one port and its netdevs; or of all ports of virtual machines or on devices, and of others
+    /// that are moderated.
+    pub(crate) fn coalesce_to_look_at(&self, name: Option<&str>) -> Result<Vec<CoalesceLook>, ApiError> {
+        let only = name.map(|name| self.id_of(name)).transpose()?;
+        let is_meant = |port: &&Port| match only {
+            Some(id) => port.id == id,
+            None => port.guest.is_some() || netdev_coalesce::is_shown(port),
+        };
+        Ok(self.ports.values().filter(is_meant).map(coalesce_look).collect())
     }
 
     /// A queue starts: it gets a number, and its policy begins.
@@ -115,16 +114,15 @@ impl Control {
         }
     }
 
-    /// What makes a new port's queues obey the same.
+    /// What makes a new port's queues or netdevs obey the same.
     pub(super) fn coalesce_asked(port: &Port) -> Vec<CoalesceSet> {
         let calls = port.guest.iter().flat_map(|guest| guest.calls.iter().enumerate());
         let changed = calls.filter(|(_, calls)| calls.setting != CoalesceSetting::default());
-        changed
-            .map(|(index, calls)| {
-                let (queue, direction) = place_of(index);
-                CoalesceSet::of(queue, direction, &calls.setting)
-            })
-            .collect()
+        let of_guest = changed.map(|(index, calls)| {
+            let (queue, direction) = place_of(index);
+            CoalesceSet::of(queue, direction, &calls.setting)
+        });
+        of_guest.chain(port.coalescing.asked()).collect()
     }
 }
 
@@ -154,10 +152,13 @@ fn changed(port: &Port, change: &CoalesceSet) -> Result<Vec<(usize, CoalesceSett
     changed.collect()
 }
 
-fn port_show(port: &Port) -> CoalescePort {
-    let calls = port.guest.iter().flat_map(|guest| guest.calls.iter().enumerate());
-    CoalescePort {
+/// What shows a port.
+fn coalesce_look(port: &Port) -> CoalesceLook {
+    let Some(guest) = &port.guest else { return CoalesceLook::of_netdevs(port) };
+    let queues = guest.calls.iter().enumerate().map(|(index, calls)| calls.show(index));
+    CoalesceLook::of_guest(CoalescePort {
         name: port.spec.port_name().to_owned(),
-        queues: calls.map(|(index, calls)| calls.show(index)).collect(),
-    }
+        queues: queues.collect(),
+        netdevs: Vec::new(),
+    })
 }

@@ -1,5 +1,6 @@
 //! The thread that chooses limits for calls from outside of the workers, as a hypervisor does: every 10 ms it reads what all
-//! queues have done that are moderated `onload`, and tells workers what changed. Without such a queue it sleeps.
+//! queues have done that are moderated `onload`, and tells workers what changed. It does the same for netdevs, and tells the
+//! kernel. Without such a queue or netdev it sleeps.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,9 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_control::IfIndex;
+use forebay_control::coalesce::CoalesceDirection;
 use forebay_policy::Nanos;
 use forebay_policy::moderation::Policy;
 
+use super::netdev_side::NetdevSide;
 use crate::SwitchError;
 use crate::calls::CallCells;
 use crate::shared::Shared;
@@ -25,6 +29,8 @@ pub(crate) type QueueName = (usize, usize);
 enum Order {
     Moderate(QueueName, Arc<CallCells>, Box<Policy>),
     Leave(QueueName),
+    /// For as long as there is a policy.
+    ModerateNetdev(Arc<NetdevSide>),
     /// Make a turn.
     Wake,
     Stop,
@@ -45,6 +51,11 @@ impl ModeratorOrders {
         self.send(Order::Leave(name));
     }
 
+    /// A netdev is moderated, if it has a policy.
+    pub(super) fn moderate_netdev(&self, side: Arc<NetdevSide>) {
+        self.send(Order::ModerateNetdev(side));
+    }
+
     fn send(&self, order: Order) {
         // Fails only while the switch stops.
         let _ = self.0.send(order);
@@ -61,7 +72,10 @@ impl Moderator {
     /// Starts the thread, which talks to these workers.
     pub(crate) fn start(shared: Arc<Shared>, workers: Vec<Commander>) -> Result<Self, SwitchError> {
         let (orders, received) = channel();
-        let work = move || Thread { shared, workers, orders: received, queues: BTreeMap::new() }.run();
+        let work = move || {
+            Thread { shared, workers, orders: received, queues: BTreeMap::new(), netdevs: BTreeMap::new() }
+                .run()
+        };
         let thread = supervise::spawn("moderator".to_owned(), work)?;
         Ok(Self { orders: ModeratorOrders(orders), thread: Mutex::new(Some(thread)) })
     }
@@ -96,13 +110,14 @@ struct Thread {
     workers: Vec<Commander>,
     orders: Receiver<Order>,
     queues: BTreeMap<QueueName, (Arc<CallCells>, Box<Policy>)>,
+    netdevs: BTreeMap<(IfIndex, CoalesceDirection), Arc<NetdevSide>>,
 }
 
 impl Thread {
     fn run(mut self) {
         let mut next = Instant::now() + PERIOD;
         loop {
-            let order = match self.queues.is_empty() {
+            let order = match self.queues.is_empty() && self.netdevs.is_empty() {
                 true => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 false => self.orders.recv_timeout(next.saturating_duration_since(Instant::now())),
             };
@@ -112,6 +127,7 @@ impl Thread {
                     self.queues.insert(name, (cells, policy));
                 }
                 Ok(Order::Leave(name)) => drop(self.queues.remove(&name)),
+                Ok(Order::ModerateNetdev(side)) => drop(self.netdevs.insert(side.name(), side)),
                 Ok(Order::Wake) => {}
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -133,5 +149,6 @@ impl Thread {
                 self.workers[*worker].send(Command::LimitsChanged(*number));
             }
         }
+        self.netdevs.retain(|_, side| side.look(now));
     }
 }

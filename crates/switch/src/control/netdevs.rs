@@ -26,6 +26,7 @@ impl Change<'_> {
             let peer = self.without_lock(|| peer_of(&netdev).filter(|_| redirects));
             let comes_up = netdev.admin_up && self.is_member_down(id, netdev.ifindex);
             let is_other = self.ports.change_if(id, |port| update(port, netdev)) | comes_up;
+            self.coalesce_again(id);
             if comes_up {
                 // The kernel tells of no queues while a netdev is down.
                 self.tune(id);

@@ -15,6 +15,7 @@ use forebay_xsk::{PortSocket, Statistics};
 use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
+use super::port_coalesce::{NetdevSettings, Sides};
 use super::port_guest::Guest;
 use super::port_probing::Probing;
 use super::port_rss::Rss;
@@ -41,6 +42,8 @@ pub(super) struct Attachment {
     pub(super) position: usize,
     /// The netdev as it was last heard of.
     pub(super) netdev: Link,
+    /// How its interrupts are moderated; held for its drop.
+    pub(super) sides: Sides,
 }
 
 /// What the switch has its netdev receive, besides what is addressed to it; held for its drop.
@@ -92,6 +95,8 @@ pub(super) struct Port {
     pub(super) attachment: Option<Attachment>,
     /// Of a group, the other members', in the order of their PCI addresses.
     pub(super) followers: Vec<Attachment>,
+    /// How interrupts of its netdevs are to be moderated.
+    pub(super) coalescing: NetdevSettings,
     /// Of a group, what was set for its channels.
     pub(super) tuning: Tuning,
     /// Of a group, what its members' queues have received while they were there.

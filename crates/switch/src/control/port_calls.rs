@@ -41,7 +41,15 @@ fn direction_of(index: usize) -> Direction {
 /// # Errors
 /// Why it is none.
 pub(super) fn profile(text: &str, index: usize) -> Result<Profile, ProfileError> {
-    match (text, direction_of(index)) {
+    profile_of(text, direction_of(index))
+}
+
+/// The same for a direction.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn profile_of(text: &str, direction: Direction) -> Result<Profile, ProfileError> {
+    match (text, direction) {
         ("" | "eqe", direction) => Ok(Profile::usual(direction)),
         ("cqe", Direction::Receive) => Ok(Profile::RX_CQE),
         ("cqe", Direction::Transmit) => Ok(Profile::TX_CQE),
@@ -54,7 +62,8 @@ impl QueueCalls {
     pub(super) fn policy(&self, index: usize) -> Policy {
         let CoalesceSetting { policy, usecs, frames, profile: table, .. } = &self.setting;
         match policy {
-            CoalescePolicy::Off => Policy::Off,
+            // A guest's device has no driver here, so that was refused.
+            CoalescePolicy::Off | CoalescePolicy::Driver => Policy::Off,
             CoalescePolicy::Static => Policy::Static(Limits { usecs: *usecs, packets: *frames }),
             CoalescePolicy::Dim => Policy::Dim(Dim::new(profile(table, index).unwrap_or_default())),
             CoalescePolicy::Adaptive => {

@@ -17,6 +17,7 @@ use super::kernel_error::refused;
 use super::plan::Plan;
 use super::port::{Attachment, Binding, CollectorLoss, Port};
 use super::port_carrying::Carrying;
+use super::port_coalesce::{NetdevSettings, Sides};
 use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::received::Received;
@@ -107,6 +108,11 @@ impl Change<'_> {
         for attached in self.attach_all(attaching) {
             let (id, netdev) = (attached.id, attached.netdev.clone());
             done.push((id, netdev, self.take_attached(attached)));
+        }
+        for (id, _, attached) in &done {
+            if attached.is_ok() {
+                self.coalesce_again(*id);
+            }
         }
         done
     }
@@ -225,6 +231,7 @@ impl Control {
             attachment: None,
             followers: Vec::new(),
             missing: String::new(),
+            coalescing: NetdevSettings::default(),
             tuning: Tuning::default(),
             received: Received::default(),
             rss: Rss::default(),
@@ -270,7 +277,8 @@ impl Control {
         let ifindex = netdev.ifindex;
         let links = links.inspect_err(|_| self.datapath.clear_port(ifindex))?;
         self.ports.takes_netdev(id, ifindex);
-        let attachment = Attachment { links, reception, ifindex, function, position: 0, netdev };
+        let attachment =
+            Attachment { links, reception, ifindex, function, position: 0, netdev, sides: Sides::default() };
         netdevs::take(self.port_mut(id), attachment);
         self.output_is(id, takes_frames.then_some(ifindex));
         self.peer_is(id, peer);

@@ -14,6 +14,7 @@ use forebay_kernel::queues::{self, Queue};
 use forebay_policy::{Channels, workers_of_channels};
 
 use super::host_settings::{HostSetting, HostSettings};
+use super::tunable::Tunable;
 use crate::channels::lay_out;
 
 const SYS: &str = "/sys";
@@ -187,8 +188,9 @@ fn set_again(
     path: &Path,
     value: &str,
 ) -> std::io::Result<HostSetting> {
-    let Some(at) = earlier.iter().position(|setting| setting.path() == path) else {
-        return HostSetting::set(settings, path.to_owned(), value);
+    let is_this = |setting: &HostSetting| setting.tunable().path() == Some(path);
+    let Some(at) = earlier.iter().position(is_this) else {
+        return HostSetting::set(settings, Tunable::File(path.to_owned()), value, false);
     };
     let setting = earlier.swap_remove(at);
     setting.change(value).map(|()| setting)

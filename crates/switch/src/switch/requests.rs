@@ -25,6 +25,7 @@ use forebay_control::{ApiError, SwitchControl, ThreadTurns};
 
 use super::Switch;
 use crate::control::channels::Look;
+use crate::control::netdev_coalesce::CoalesceLook;
 use crate::control::queues::{napis_of, queues_of};
 use crate::control::{self, Drivers};
 use crate::settled;
@@ -173,11 +174,14 @@ impl SwitchControl for Switch {
     }
 
     fn coalesce(&self, port: Option<&str>) -> Result<CoalesceShow, ApiError> {
-        self.control().coalesce_show(port)
+        let looks = self.control().coalesce_to_look_at(port)?;
+        // The kernel is asked without the lock.
+        Ok(CoalesceShow { ports: looks.into_iter().map(CoalesceLook::look).collect() })
     }
 
     fn coalesce_set(&self, name: &str, change: &CoalesceSet) -> Result<CoalescePort, ApiError> {
-        self.change_and_save(|control| control.coalesce_set(name, change))
+        let look = self.change_and_save(|control| control.coalesce_set(name, change))?;
+        Ok(look.look())
     }
 
     fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {
