@@ -23,7 +23,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show four hosts that talk through Forebay (under three minutes)
+    /// Show four hosts and a virtual machine that talk through Forebay (under three minutes)
     Demo(demo::DemoArgs),
     /// Measure Forebay, the kernel bridge and Open vSwitch in turn
     Bench(bench::BenchOptions),
