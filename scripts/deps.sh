@@ -23,6 +23,7 @@ demo       iperf3                           iperf3                    traffic: T
 demo       nginx                            nginx                     traffic: a web server
 demo       ab                               apache2-utils             traffic: a web client
 demo       tcpdump                          tcpdump                   captures what arrives
+demo       linux.uml                        user-mode-linux           a virtual machine: Linux with virtio-net
 demo       ethtool                          ethtool                   reads and sets offloads
 test       bpftool                          bpftool                   checks that nothing is left attached
 test       dnsmasq                          dnsmasq-base              traffic: a DHCP server
@@ -35,7 +36,6 @@ test       modprobe                         kmod                      finds the 
 test       xz                               xz-utils                  unpacks them
 test       kill                             procps                    sends signals
 test       dpdk-testpmd                     dpdk-dev                  guests: a front end of vhost-user
-test       linux.uml                        user-mode-linux           guests: a Linux with virtio-net
 bench      /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk openvswitch-switch-dpdk the peer to compare with: OVS with AF_XDP
 bench      dpdk-testpmd                     dpdk-dev                  traffic: guests of a DPDK program
 bench      wrk                              wrk                       traffic: a web client that keeps its connections

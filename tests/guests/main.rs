@@ -1,7 +1,7 @@
 //! Guest scenarios: the built program on Debian's 6.12 kernel, with NICs that drivers of real and virtual hardware run.
 //!
 //! Each scenario is a boot of its own. In the guest this same program runs, with the scenario's name, and its output is
-//! the guest's. `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
+//! the guest's. In one scenario the program runs outside, and the guest is a virtual machine at its port. `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod faults;
@@ -9,6 +9,7 @@ mod groups;
 mod moderation;
 mod representors;
 mod uplink;
+mod virtual_machine;
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -125,6 +126,8 @@ fn main() -> ExitCode {
     trials.extend(FAULTS.into_iter().flat_map(of_scenario).map(|trial| trial.with_ignored_flag(true)));
     let bonds = BONDS.map(|(name, _)| Trial::test(name, move || boot_with_bond(name)));
     trials.extend(bonds.map(|trial| trial.with_ignored_flag(true)));
+    trials
+        .push(Trial::test(virtual_machine::NAME, || outside(virtual_machine::NAME, virtual_machine::go_on)));
     let groups = GROUPS.into_iter().map(|scenario| (scenario, 2)).chain([(OF_FOUR, 4)]);
     let groups = groups.map(|((name, _), cables)| Trial::test(name, move || boot_with_nodes(name, cables)));
     trials.extend(groups.map(|trial| trial.with_ignored_flag(true)));
@@ -207,6 +210,19 @@ fn boot_guest(
     let script = script.map_err(|error| Failed::from(error.to_string()))?;
     let said = guest.run(&script, LIMIT);
     said.map(|said| print!("{said}")).map_err(|error| Failed::from(error.to_string()))
+}
+
+/// Runs a scenario whose switch is not in a guest. Skips it, with the reason, where guests do not boot.
+fn outside(name: &str, scenario: fn() -> Outcome) -> std::result::Result<(), Failed> {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP: root ({name})");
+        return Ok(());
+    }
+    if let Err(why) = guests_boot() {
+        println!("SKIP: guests: {why} ({name})");
+        return Ok(());
+    }
+    scenario().map_err(|error| Failed::from(error.to_string()))
 }
 
 /// Whether guests boot on this machine: Debian's kernel can be had, and the emulator runs it. Tried once.

@@ -12,37 +12,43 @@ use forebay_testbed::{Host, Lab, LabError, PortKind, Result};
 use crate::bed::Bed;
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
-const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
-const OTHER_V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 2);
+pub const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
+pub const OTHER_V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 2);
 const DATAGRAM_PORT: u16 = 5202;
 const STREAM_BYTES: u64 = 64 << 20;
 /// What a stream takes if each packet fills an Ethernet frame.
 const SHORT_PACKETS: u64 = STREAM_BYTES / 1448;
+/// Prints which offloads the machine's driver has agreed on.
+const OFFLOADS: &str =
+    "ethtool -k eth0 | grep -E '^(rx-checksumming|tx-checksumming|tcp-segmentation-offload|rx-gro-hw):'";
 /// Prints how many packets the machine has received, and how many of them its stack found damaged.
-const SNMP: &str = "cat /proc/net/snmp; echo rx $(cat /sys/class/net/eth0/statistics/rx_packets)";
+pub const SNMP: &str = "cat /proc/net/snmp; echo rx $(cat /sys/class/net/eth0/statistics/rx_packets)";
 
 pub fn register(suite: &mut Suite) {
     suite.heavy_on_forebay("long_packets_of_a_virtual_machine_go_through_whole", whole);
-    suite.heavy_once("a_virtual_machine_gets_what_another_leaves_undone", || between_two("", ""));
+    suite.heavy_once("a_virtual_machine_gets_what_another_leaves_undone", || between_two("", "", ["on"; 4]));
     suite.heavy_once("a_virtual_machine_that_takes_no_long_packets_gets_short_ones", || {
-        between_two("-guest-gso", "")
+        between_two("-guest-gso", "", ["on", "on", "on", "off"])
     });
     suite.heavy_once("a_virtual_machine_that_takes_nothing_undone_gets_finished_packets", || {
-        between_two("-csum,-gso", "")
+        between_two("-csum,-gso", "", ["off"; 4])
     });
     suite.heavy_once("a_virtual_machine_that_is_told_to_take_no_long_packets_gets_short_ones", || {
-        between_two("", "ethtool -K eth0 rx-gro-hw off || ethtool -K eth0 lro off")
+        let setting = "ethtool -K eth0 rx-gro-hw off || ethtool -K eth0 lro off";
+        between_two("", setting, ["on", "on", "on", "off"])
     });
 }
 
-struct Scene {
-    client: Client,
-    host: Host,
-    bed: Bed,
+/// A switch with a host, and ports for machines.
+pub struct Scene {
+    pub client: Client,
+    pub host: Host,
+    pub bed: Bed,
 }
 
 impl Scene {
-    fn new(subject: Subject, masks: &[(&str, &str)]) -> Result<Scene> {
+    /// `masks`: each machine's port, and the features that it is not offered.
+    pub fn new(subject: Subject, masks: &[(&str, &str)]) -> Result<Scene> {
         let mut bed = Bed::of(Lab::new("offloads")?, ForebayOptions::default())?;
         let host = bed.lab.host("h1", subject.kind())?;
         bed.attach([&host])?;
@@ -55,7 +61,7 @@ impl Scene {
         Ok(scene)
     }
 
-    fn boot(&self, name: &str, v4: Ipv4Addr, script: &str) -> Result<Machine> {
+    pub fn boot(&self, name: &str, v4: Ipv4Addr, script: &str) -> Result<Machine> {
         let socket = self.bed.lab.path(&format!("{name}.sock"));
         Machine::boot(&self.bed.lab, &MachineOptions { name, socket: &socket, v4, pairs: 1, script })
     }
@@ -66,7 +72,7 @@ impl Scene {
 }
 
 /// Segments and datagrams with wrong checksums, by what /proc/net/snmp says: a line of names, then one of numbers.
-fn damaged(snmp: &str) -> Vec<u64> {
+pub fn damaged(snmp: &str) -> Vec<u64> {
     let of = |protocol: &str| {
         let mut lines = snmp.lines().filter_map(|line| line.trim().strip_prefix(protocol));
         let (names, numbers) = (lines.next()?, lines.next()?);
@@ -83,7 +89,7 @@ fn received(output: &str) -> u64 {
 }
 
 /// No damaged packet came to the host.
-fn is_host_content(host: &Host) -> Result<bool> {
+pub fn is_host_content(host: &Host) -> Result<bool> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
     let snmp = host.netns().enter(read)?.map_err(|error| LabError::system("reading snmp", error))?;
     Ok(damaged(&snmp) == [0, 0])
@@ -113,12 +119,13 @@ fn whole(subject: Subject) -> Outcome {
     Ok(())
 }
 
-/// What the first machine takes: its port has a mask of features, or it is told so while its driver runs.
-fn between_two(mask: &str, setting: &str) -> Outcome {
+/// What the first machine takes: its port has a mask of features, or it is told so while its driver runs. `offloads` are those
+/// of the machine that does not get what is masked, in the order in which its ethtool has them.
+fn between_two(mask: &str, setting: &str, offloads: [&str; 4]) -> Outcome {
     ensure_program()?;
     let scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[("vm1", mask), ("vm2", "")])?;
     let servers = format!(
-        "{setting}\niperf3 -s -1 -p {DATAGRAM_PORT} & datagrams=$!; iperf3 -s -1; wait $datagrams; {SNMP}"
+        "{setting}\n{OFFLOADS}\niperf3 -s -1 -p {DATAGRAM_PORT} & datagrams=$!; iperf3 -s -1; wait $datagrams; {SNMP}"
     );
     let mut server = scene.boot("vm1", V4, &servers)?;
     server.wait_for_output(&format!("Server listening on {DATAGRAM_PORT}"))?;
@@ -131,6 +138,12 @@ fn between_two(mask: &str, setting: &str) -> Outcome {
     assert_eq!(said.matches("receiver").count(), 2, "{said}");
     let heard = server.wait()?;
     assert_eq!([damaged(&said), damaged(&heard)], [[0, 0], [0, 0]], "{said}\n{heard}");
+    let shown = heard.lines().filter_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        (name.ends_with("checksumming") || name.ends_with("offload") || name.ends_with("gro-hw"))
+            .then(|| value.split_whitespace().next().unwrap_or_default())
+    });
+    assert_eq!(shown.collect::<Vec<_>>(), offloads, "{heard}");
     let is_cut = received(&heard) > SHORT_PACKETS;
     assert_eq!(is_cut, !mask.is_empty() || !setting.is_empty(), "{heard}");
     let sent = scene.port("vm2")?.counters.rx_packets;

@@ -2,7 +2,7 @@
 //! break the rules.
 
 use std::io::{Read as _, Write as _};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +12,10 @@ use forebay_control::port::{PortShow, PortState};
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
 use forebay_testbed::machine::{Machine, MachineOptions};
+use forebay_testbed::measure::held::Held;
 use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::programs::ping::Ping;
+use forebay_testbed::relay::{Relay, RelayOptions};
 use forebay_testbed::{Host, Lab, PortKind, wait};
 
 use crate::bed::Bed;
@@ -27,6 +29,9 @@ const STREAM_BYTES: u64 = 32 << 20;
 const PINGS: u32 = 10;
 const KILLS: usize = 3;
 const FLOOD_PACKETS: u64 = 1000;
+const ECHO_PORT: u16 = 5002;
+/// Pause between two pings beside a fault.
+const PAUSE: Duration = Duration::from_millis(5);
 
 pub fn register(suite: &mut Suite) {
     suite.heavy_on_forebay("a_virtual_machine_talks_with_a_host", |subject| talk(subject, 1, ""));
@@ -43,6 +48,7 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_once("a_virtual_machine_that_is_killed_under_traffic_comes_back", killed);
     suite.heavy_once("a_virtual_machine_goes_on_when_the_pool_changes_its_size", resized);
     suite.heavy_once("a_port_of_a_virtual_machine_is_there_again_after_its_daemon_was_killed", taken_over);
+    suite.heavy_once("virtual_machines_go_on_after_each_kill_of_the_daemon", go_on);
     suite.heavy_once("limits_that_a_virtual_machine_asks_for_are_kept", asks_for_limits);
     suite.once("a_front_end_that_breaks_the_rules_breaks_its_own_port_alone", rubbish);
     suite.once("a_port_of_a_virtual_machine_takes_its_socket_away", socket_goes);
@@ -152,25 +158,73 @@ fn two_workers() -> Outcome {
 
 fn killed() -> Outcome {
     let mut scene = Scene::new(Subject::Forebay(PortKind::VethTcx), &[])?;
-    let beside = scene.bed.lab.host("h2", PortKind::VethTcx)?;
-    scene.bed.attach([&beside])?;
+    let others = [scene.bed.lab.host("h2", PortKind::VethTcx)?, scene.bed.lab.host("h3", PortKind::VethTcx)?];
+    scene.bed.attach(&others)?;
+    let pid = scene.bed.forebay().daemon().pid();
     let script = format!("ping -f -s 1000 -c 10000000 {} >/dev/null", scene.host.v4());
-    for _ in 0..KILLS {
+    let one_killed = || -> forebay_testbed::Result<()> {
         let machine = scene.boot(PORT, V4, 1, &script)?;
         let before = scene.port()?.counters.rx_packets;
         let floods = || scene.port().is_ok_and(|port| port.counters.rx_packets > before + FLOOD_PACKETS);
         wait::until("the machine's packets", LIMIT, floods)?;
         machine.kill();
-        let report = Ping::new(beside.v4()).count(PINGS).from(&scene.host)?;
-        assert!(report.is_complete(), "{report:?}");
-        scene.client.wait_port_state(PORT, PortState::Waiting)?;
-    }
+        scene.client.wait_port_state(PORT, PortState::Waiting)
+    };
+    // The first leaves behind what is made once.
+    one_killed()?;
+    let before = Held::by(pid);
+    let log = scene.bed.lab.path("ping.log");
+    let kills = || (0..KILLS).try_for_each(|_| one_killed());
+    let (_, report, _) = Ping::new(others[1].v4()).every(PAUSE).during(&others[0], &log, kills)?;
+    // Nobody waits for the reply to the last request.
+    assert!(report.received + 1 >= report.sent && report.duplicates == 0, "{report:?}");
+    before.wait_until_again_by(pid, LIMIT)?;
     let mut machine = scene.boot(PORT, V4, 1, "iperf3 -s -1")?;
     machine.wait_for_output("Server listening")?;
     scene.ping()?;
     machine.kill();
     scene.client.wait_port_state(PORT, PortState::Waiting)?;
     assert!(scene.is_balanced()?);
+    Ok(())
+}
+
+/// Each has split rings, or packed rings and a front end that keeps the daemon's notes.
+fn go_on() -> Outcome {
+    ensure_program()?;
+    let mut lab = Lab::new("machines")?;
+    let pins = BpfFs::mount(&lab)?;
+    let host = lab.host("h1", PortKind::VethTcx)?;
+    let mut daemon = Forebay::start(&lab, ForebayOptions::default().handing_over(&pins))?;
+    daemon.client().ok(&["port", "add", "h1"])?;
+    let script = format!("echo serving; busybox nc -ll -p {ECHO_PORT} -e cat");
+    let mut guests = Vec::new();
+    for (port, v4, mask) in [("split", V4, "-packed"), ("packed", OTHER_V4, "")] {
+        let [switch, socket] = ["sock", "relay"].map(|end| lab.path(&format!("{port}.{end}")));
+        let (path, features) = (switch.display().to_string(), format!("--features={mask}"));
+        daemon.client().ok(&["port", "add", port, "--vhost-user", &path, &features])?;
+        let options = RelayOptions { keeps_notes: mask.is_empty(), ..RelayOptions::default() };
+        let relay = Relay::start(&socket, &switch, &options)?;
+        let options = MachineOptions { name: port, socket: &socket, v4, pairs: 1, script: &script };
+        let mut machine = Machine::boot(&lab, &options)?;
+        machine.wait_for_output("serving")?;
+        let connect = || host.netns().enter(|| TcpStream::connect((v4, ECHO_PORT)).ok()).ok()?;
+        let connection = wait::until_some("the machine's server", LIMIT, connect)?;
+        connection.set_read_timeout(Some(LIMIT))?;
+        guests.push((machine, relay, connection));
+    }
+    for number in 0..KILLS as u8 {
+        daemon.kill()?;
+        daemon = Forebay::start(&lab, ForebayOptions::default().handing_over(&pins))?;
+        for (_, _, connection) in &mut guests {
+            // Over the connection that was there before the first kill.
+            connection.write_all(&[number])?;
+            let mut echo = [!number];
+            connection.read_exact(&mut echo)?;
+            assert_eq!(echo, [number]);
+        }
+    }
+    assert!(guests.iter_mut().all(|(machine, ..)| machine.is_running()));
+    assert!(daemon.client().stats_check()?.balanced);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ mod hints;
 mod hostile;
 mod loops;
 mod machine_offloads;
+mod machine_services;
 mod machines;
 mod meanwhile;
 mod mixed;
@@ -59,6 +60,7 @@ fn main() {
     steering::register(&mut suite);
     groups::register(&mut suite);
     machine_offloads::register(&mut suite);
+    machine_services::register(&mut suite);
     machines::register(&mut suite);
     front_ends::register(&mut suite);
     nodes::register(&mut suite);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
-    adjustable, changes, flows, guest_flood, guests, hints, memory, misdelivery, moderation,
+    adjustable, changes, flows, guest_flood, guest_kills, guests, hints, memory, misdelivery, moderation,
     moderation_scale, restart, starvation, steering, takeover, thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
@@ -23,7 +23,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show four hosts that talk through Forebay (under three minutes)
+    /// Show four hosts and a virtual machine that talk through Forebay (under three minutes)
     Demo(demo::DemoArgs),
     /// Measure Forebay, the kernel bridge and Open vSwitch in turn
     Bench(bench::BenchOptions),
@@ -65,6 +65,8 @@ enum Command {
     Guests(guests::Options),
     /// Let a virtual machine flood, and measure what a container and another machine notice
     GuestFlood(guest_flood::Options),
+    /// Kill virtual machines under traffic, and the daemon below virtual machines; look for losses and leftovers
+    GuestKills(guest_kills::Options),
     /// Compare how channels cover a machine's processors with the rule that the kernel has for such NICs
     Channels(channels::ChannelsArgs),
     /// Remove what a killed lab left behind
@@ -97,6 +99,7 @@ impl Cli {
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Guests(options) => experiment(|| guests::run(&options)),
             Command::GuestFlood(options) => experiment(|| guest_flood::run(&options)),
+            Command::GuestKills(options) => experiment(|| guest_kills::run(&options)),
             Command::Clean => clean_up(),
         }
     }

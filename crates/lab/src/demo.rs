@@ -1,4 +1,4 @@
-//! The demo: four hosts, one switch, real programs, and the switch's tables while they run.
+//! The demo: four hosts, a virtual machine, one switch, real programs, and the switch's tables while they run.
 //!
 //! Every number on the screen is what a program or the switch said during this run; a step that does not do what
 //! its line says ends the demo with exit status 1. `stage` puts up the hosts and the switch, `acts` lets them talk,
@@ -47,6 +47,7 @@ fn play(stage: &mut Stage, args: &DemoArgs, interrupt: &Interrupt) -> Result<boo
     words::hosts(stage);
     acts::add_ports(stage)?;
     let mut is_good = acts::ping_everybody(stage)?;
+    is_good &= acts::boot_machine(stage)?;
     let _servers = acts::serve(stage)?;
     is_good &= acts::stream_and_fetch(stage)?;
     is_good &= acts::balance(stage)?;

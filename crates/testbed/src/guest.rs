@@ -84,11 +84,12 @@ pub struct Guest {
     modules: Vec<PathBuf>,
     memory_mib: u32,
     has_nodes: bool,
+    switch: Option<PathBuf>,
 }
 
 impl Default for Guest {
     fn default() -> Self {
-        Self { cables: Vec::new(), modules: Vec::new(), memory_mib: 1024, has_nodes: false }
+        Self { cables: Vec::new(), modules: Vec::new(), memory_mib: 1024, has_nodes: false, switch: None }
     }
 }
 
@@ -119,6 +120,14 @@ impl Guest {
     #[must_use]
     pub fn with_nodes(mut self) -> Guest {
         self.has_nodes = true;
+        self
+    }
+
+    /// With a NIC `eth0` that is the front end of the vhost-user port with this socket, before those of cables. The emulator
+    /// connects again whenever the switch was gone. Not with nodes.
+    #[must_use]
+    pub fn with_switch(mut self, socket: &Path) -> Guest {
+        self.switch = Some(socket.to_owned());
         self
     }
 
@@ -210,10 +219,20 @@ impl Guest {
         }
     }
 
+    /// Memory that the switch maps too, and the NIC. QEMU 7.2 without KVM ends with SIGSEGV if such a NIC has vectors.
+    fn add_switch(&self, command: &mut Command, socket: &Path) {
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib);
+        let connection = format!("socket,id=switch,path={},reconnect=1", socket.display());
+        let nic = "virtio-net-pci,netdev=switch,vectors=0,mac=02:fe:ff:00:00:01";
+        command.args(["-object", &memory, "-chardev", &connection]);
+        command.args(["-netdev", "vhost-user,id=switch,chardev=switch", "-device", nic]);
+    }
+
     fn emulator(&self, mut command: Command, kernel: &Path, directory: &Path) -> Command {
         let path = |name: &str| directory.join(name).display().to_string();
         let processors = if self.has_nodes { "4" } else { "2" };
-        command.args(["-machine", "q35", "-cpu", "max", "-smp", processors, "-nodefaults", "-no-reboot"]);
+        let machine = if self.switch.is_some() { "q35,memory-backend=memory" } else { "q35" };
+        command.args(["-machine", machine, "-cpu", "max", "-smp", processors, "-nodefaults", "-no-reboot"]);
         // Not KVM: where the machine is a guest itself, it may be there and hang. And one thread: with one for each
         // processor, one of them may run an instruction that another is changing (seen as a panic in a static branch).
         command.args(["-accel", "tcg,thread=single", "-display", "none"]);
@@ -232,6 +251,9 @@ impl Guest {
         command.args(["-virtfs", files]);
         if self.has_nodes {
             self.add_nodes(&mut command);
+        }
+        if let Some(socket) = &self.switch {
+            self.add_switch(&mut command, socket);
         }
         for (cable, ends) in self.cables.iter().enumerate() {
             for (end, nic) in ends.iter().enumerate() {

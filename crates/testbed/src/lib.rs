@@ -37,6 +37,7 @@ pub mod netns;
 pub mod packet_io;
 pub mod programs;
 pub mod pump;
+pub mod relay;
 pub mod standstill;
 pub mod sys;
 pub mod systemd;

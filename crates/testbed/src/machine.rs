@@ -17,8 +17,8 @@ const EMULATOR: &str = "linux.uml";
 /// A machine has booted within this time, on a machine that is busy with others.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// The machine ends by itself after this time, also when its script hangs or its starter was killed.
-const LIFE_SECONDS: u32 = 120;
+/// So often the machine looks whether its starter is still there. It ends by itself when not.
+const LOOK_SECONDS: u32 = 2;
 const READY: &str = "machine: ready";
 const ENDED: &str = "machine: ended";
 
@@ -93,6 +93,11 @@ impl Machine {
         Ok(Machine { program })
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.program.is_running()
+    }
+
     /// What it wrote so far.
     pub fn output(&self) -> String {
         self.program.output()
@@ -146,6 +151,7 @@ impl Drop for Machine {
 
 fn script(options: &MachineOptions<'_>) -> String {
     let MachineOptions { v4, pairs, script, .. } = options;
+    let starter = std::process::id();
     format!(
         "#!/bin/sh\n\
          mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /run\n\
@@ -154,7 +160,8 @@ fn script(options: &MachineOptions<'_>) -> String {
          for module in net/core/failover drivers/net/net_failover drivers/net/virtio_net; do\n\
              insmod $modules/$module.ko\n\
          done\n\
-         (sleep {LIFE_SECONDS}; poweroff -f) </dev/null >/dev/null 2>&1 &\n\
+         mkdir /run/starter; mount -t hostfs -o /proc/{starter} none /run/starter\n\
+         (while true </run/starter/stat; do sleep {LOOK_SECONDS}; done; poweroff -f) </dev/null >/dev/null 2>&1 &\n\
          ip link set lo up\n\
          [ -e /sys/class/net/eth0 ] || ip link set vec0 name eth0\n\
          [ {pairs} = 1 ] || ethtool -L eth0 combined {pairs}\n\

@@ -9,6 +9,7 @@ use forebay_control::port::PortState;
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::command::Background;
 use forebay_testbed::dut::{Forebay, ForebayOptions};
+use forebay_testbed::measure::held::Held;
 use forebay_testbed::measure::memory;
 use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::{Lab, wait};
@@ -34,20 +35,6 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_once("front_ends_that_connect_again_and_again_leave_nothing_behind", reconnects);
 }
 
-/// What a daemon holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Holds {
-    files: usize,
-    threads: usize,
-}
-
-impl Holds {
-    fn of(process: u32) -> Holds {
-        let threads = std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count);
-        Holds { files: memory::open_files(process), threads }
-    }
-}
-
 /// Has `work` done while one host pings another, and checks that no ping is lost.
 fn undisturbed(scene: &Scene, work: impl FnOnce() -> Outcome) -> Outcome {
     let log = scene.lab.path("ping.log");
@@ -65,10 +52,9 @@ fn undisturbed(scene: &Scene, work: impl FnOnce() -> Outcome) -> Outcome {
 }
 
 /// Checks that the daemon holds as much as before, once it has seen the front ends go.
-fn nothing_leaked(scene: &mut Scene, before: (Holds, u64)) -> Outcome {
+fn nothing_leaked(scene: &mut Scene, before: (Held, u64)) -> Outcome {
     let process = scene.daemon.daemon().pid();
-    wait::until("the daemon to let everything go", LIMIT, || Holds::of(process) == before.0)
-        .map_err(|error| format!("{error}: {:?}, {:?} before", Holds::of(process), before.0))?;
+    before.0.wait_until_again_by(process, LIMIT)?;
     let grown = memory::own(process).saturating_sub(before.1);
     assert!(grown <= SLACK_BYTES, "the daemon's memory has grown by {grown} bytes");
     assert!(scene.client().stats_check()?.balanced);
@@ -94,7 +80,7 @@ fn killed_guests() -> Outcome {
         one_killed(&scene)?;
     }
     let process = scene.daemon.daemon().pid();
-    let before = (Holds::of(process), memory::own(process));
+    let before = (Held::by(process), memory::own(process));
     undisturbed(&scene, || (0..KILLED_GUESTS).try_for_each(|_| one_killed(&scene)))?;
     nothing_leaked(&mut scene, before)
 }
@@ -185,7 +171,7 @@ fn reconnects() -> Outcome {
     }
     let process = scene.daemon.daemon().pid();
     scene.client().wait_port_state("vm1", PortState::Waiting)?;
-    let before = (Holds::of(process), memory::own(process));
+    let before = (Held::by(process), memory::own(process));
     undisturbed(&scene, || (0..RECONNECTS).try_for_each(|_| again(&scene, &mut one, &mut other)))?;
     scene.client().wait_port_state("vm1", PortState::Waiting)?;
     nothing_leaked(&mut scene, before)

@@ -26,6 +26,7 @@ pub(super) const GUESTS_1514: &str = "1514-byte frames between guests, 512 in fl
 /// Between a virtual machine and a container: streams, request and response that the container begins.
 pub(super) const OUT_OF_GUEST: &str = "virtual machine to container, one TCP stream, Gbit/s";
 pub(super) const INTO_GUEST: &str = "container to virtual machine, one TCP stream, Gbit/s";
+pub(super) const BETWEEN_GUESTS: &str = "virtual machine to virtual machine, one TCP stream, Gbit/s";
 pub(super) const GUEST_P50: &str = "virtual machine, TCP request/response p50, µs";
 pub(super) const GUEST_P99: &str = "virtual machine, TCP request/response p99, µs";
 /// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins.
@@ -64,7 +65,7 @@ pub(super) enum Bound {
 }
 
 /// Everything that is asked.
-pub(super) const ALL: [Asked; 34] = [
+pub(super) const ALL: [Asked; 38] = [
     at_least(4.0, SMALL_PACKETS, Xdp, Bridge).or(0.95, BareXdp),
     at_least(1.5, SMALL_PACKETS, Tcx, Bridge).or(0.95, BareTcx),
     at_least(1.3, SMALL_PACKETS, XdpSlow, Ovs),
@@ -97,6 +98,10 @@ pub(super) const ALL: [Asked; 34] = [
     at_most(0.5, DROPPED_8192, XdpFlowIds, Ovs),
     at_least(1.0, OUT_OF_GUEST, Guests, Bridge),
     at_least(1.5, INTO_GUEST, Guests, Bridge),
+    at_least(1.0, BETWEEN_GUESTS, Guests, Bridge),
+    at_least(3.0, OUT_OF_GUEST, Guests, OvsDpdk),
+    at_least(3.0, INTO_GUEST, Guests, OvsDpdk),
+    at_least(3.0, BETWEEN_GUESTS, Guests, OvsDpdk),
     at_least(1.0, GUESTS_64, Guests, OvsDpdk),
     at_least(1.0, GUESTS_1514, Guests, OvsDpdk),
 ];

@@ -41,6 +41,8 @@ pub enum Contender {
     Guests,
     /// Open vSwitch with DPDK and ports of virtual machines.
     OvsDpdk,
+    /// The same, with long packets passed whole to netdevs' packet sockets (userspace-tso-enable).
+    OvsDpdkWhole,
     /// A tcx program that redirects to the other port, whatever the packet.
     BareTcx,
     /// An XDP program that redirects to the other port, whatever the packet.
@@ -65,6 +67,7 @@ impl Contender {
             Contender::Ovs => "ovs-afxdp",
             Contender::Guests => "forebay (vhost-user)",
             Contender::OvsDpdk => "ovs-dpdk",
+            Contender::OvsDpdkWhole => "ovs-dpdk (tso)",
             Contender::BareTcx => "tcx redirect (bare)",
             Contender::BareXdp => "xdp redirect (bare)",
         }
@@ -79,7 +82,7 @@ impl Contender {
             Contender::Uplink => [PortKind::VethXdp, PortKind::VethTcx],
             Contender::Tcx | Contender::TcxRule | Contender::TcxSlow => [PortKind::VethTcx; 2],
             Contender::Bridge | Contender::BridgeNetfilter | Contender::BridgeXdp => [PortKind::VethTcx; 2],
-            Contender::Guests | Contender::OvsDpdk => [PortKind::VethTcx; 2],
+            Contender::Guests | Contender::OvsDpdk | Contender::OvsDpdkWhole => [PortKind::VethTcx; 2],
             Contender::BareTcx => [PortKind::VethTcx; 2],
         }
     }
@@ -91,8 +94,14 @@ impl Contender {
 
     /// Whether it is what the others are compared with.
     pub(super) const fn is_peer(self) -> bool {
-        use Contender::{BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs, OvsDpdk};
-        matches!(self, Bridge | BridgeNetfilter | BridgeXdp | Ovs | OvsDpdk | BareTcx | BareXdp)
+        use Contender::{BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Ovs, OvsDpdk, OvsDpdkWhole};
+        let is_switch = matches!(self, Bridge | BridgeNetfilter | BridgeXdp | Ovs | OvsDpdk | OvsDpdkWhole);
+        is_switch || matches!(self, BareTcx | BareXdp)
+    }
+
+    /// Whether virtual machines are ports by vhost-user. Elsewhere they have taps.
+    pub(super) const fn has_guests(self) -> bool {
+        matches!(self, Contender::Guests | Contender::OvsDpdk | Contender::OvsDpdkWhole)
     }
 
     /// Whether a rule is in force.
@@ -104,7 +113,7 @@ impl Contender {
     pub(super) fn is_here(self) -> bool {
         match self {
             Contender::Ovs => Ovs::is_installed(),
-            Contender::OvsDpdk => Ovs::is_installed() && Testpmd::is_installed(),
+            Contender::OvsDpdk | Contender::OvsDpdkWhole => Ovs::is_installed() && Testpmd::is_installed(),
             Contender::Guests => Testpmd::is_installed() && Machine::is_installed(),
             Contender::TcxRule | Contender::XdpHints | Contender::XdpFlowIds => Forebay::has_rules(),
             Contender::BridgeNetfilter => bridge::has_netfilter(),
@@ -124,6 +133,7 @@ impl Contender {
             }
             Contender::Guests => Box::new(Forebay::start(lab, options().offloaded())?),
             Contender::OvsDpdk => Box::new(Ovs::start_with_dpdk(lab, WORKER_CPU)?),
+            Contender::OvsDpdkWhole => Box::new(Ovs::start_with_dpdk_and_whole_packets(lab, WORKER_CPU)?),
             Contender::TcxSlow | Contender::XdpSlow | Contender::XdpFlowIds => {
                 Box::new(Forebay::start(lab, options())?)
             }

@@ -58,7 +58,7 @@ pub enum Benchmark {
     Hints,
     /// Packets a second between two guests of a DPDK program, by bytes and by packets in flight.
     Guests,
-    /// One TCP stream each way, request and response, between a virtual machine and a container.
+    /// One TCP stream each way, request and response, between a virtual machine and a container, and a stream between two machines.
     GuestStreams,
     /// Memory a port and processor time when idle, with a hundred ports.
     HundredPorts,
@@ -86,8 +86,8 @@ impl Benchmark {
     /// Who takes part: the fast path where it makes a difference, the slow path beside Open vSwitch, which is its peer.
     fn contenders(self) -> &'static [Contender] {
         use Contender::{
-            BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Guests, Ovs, OvsDpdk, Tcx, TcxRule,
-            TcxSlow, Uplink, Xdp, XdpFlowIds, XdpHints, XdpSlow,
+            BareTcx, BareXdp, Bridge, BridgeNetfilter, BridgeXdp, Guests, Ovs, OvsDpdk, OvsDpdkWhole, Tcx,
+            TcxRule, TcxSlow, Uplink, Xdp, XdpFlowIds, XdpHints, XdpSlow,
         };
         match self {
             Benchmark::SmallPackets => {
@@ -101,7 +101,7 @@ impl Benchmark {
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx, TcxRule],
             Benchmark::NewFlows => &[Xdp],
             Benchmark::Guests => &[Guests, OvsDpdk],
-            Benchmark::GuestStreams => &[Guests, Tcx, Bridge],
+            Benchmark::GuestStreams => &[Guests, Tcx, Bridge, OvsDpdk, OvsDpdkWhole],
             Benchmark::Hints => &[XdpFlowIds, XdpHints, XdpSlow, Ovs],
             Benchmark::Cycles | Benchmark::Starvation | Benchmark::HundredPorts => {
                 &[TcxSlow, XdpSlow, Bridge, Ovs]

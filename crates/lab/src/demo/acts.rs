@@ -1,16 +1,17 @@
 //! What the hosts do: ping each other, stream, serve. Each act says what it saw.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_testbed::dut;
 use forebay_testbed::dut::counters::Reading;
+use forebay_testbed::machine::Machine;
 use forebay_testbed::programs::iperf::{Iperf, IperfReport, IperfServer};
 use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::programs::web::{self, WebReport, WebServer};
 use forebay_testbed::{Host, LabError, Result, wait};
 
-use super::stage::Stage;
+use super::stage::{GUEST, GUEST_V4, Stage};
 use super::words;
 
 const STREAM_SECONDS: u32 = 6;
@@ -18,6 +19,9 @@ const FETCHES: u32 = 5000;
 const PAGE_BYTES: usize = 16 << 10;
 /// The tables are shown when this many packets of the stream have passed.
 const UNDER_WAY_PACKETS: u64 = 5000;
+
+/// What the virtual machine writes when it has pinged every host.
+const ALL_PINGED: &str = "all pinged";
 
 /// The servers that the acts and, later, the audience talk to.
 #[derive(Debug)]
@@ -67,6 +71,54 @@ fn ping_row(stage: &Stage, from: &Host) -> Result<(Vec<String>, bool)> {
         cells.push(format!("{}/{}  {}/{}", v4.received, v4.sent, v6.received, v6.sent));
     }
     Ok((cells, is_complete))
+}
+
+/// A Linux boots behind a vhost-user port, pings every host and is pinged; true when all replies came, or when there is no
+/// such Linux here.
+pub(super) fn boot_machine(stage: &mut Stage) -> Result<bool> {
+    words::step(
+        "A virtual machine",
+        "Debian's Linux boots as a process, without KVM. Its own virtio_net driver talks with the\n\
+         switch by vhost-user: packets lie in the machine's memory, which both map.",
+    );
+    if !Machine::is_installed() {
+        words::note("NOT SHOWN: /usr/bin/linux.uml is missing. `apt-get install user-mode-linux` brings it.");
+        return Ok(true);
+    }
+    let socket = stage.guest_socket();
+    println!("\n   $ forebay port add {GUEST} --vhost-user {}", socket.display());
+    let targets: String = stage.hosts.iter().map(|host| format!("{}={} ", host.name(), host.v4())).collect();
+    // The last line is what it does for the audience, if the stage is kept.
+    let script = format!(
+        "echo \"kernel $(uname -r), eth0 by $(basename $(readlink /sys/class/net/eth0/device/driver))\"\n\
+         for target in {targets}; do\n\
+             echo \"pinged ${{target%=*}}: $(ping -q -c 3 -i 0.2 ${{target#*=}} | grep received)\"\n\
+         done\n\
+         echo '{ALL_PINGED}'\n\
+         iperf3 -s >/dev/null"
+    );
+    let began = Instant::now();
+    let machine = stage.boot(&script)?;
+    let booted = began.elapsed().as_secs_f64();
+    machine.wait_for_output(ALL_PINGED)?;
+    let said = machine.output();
+    let kernel = said.lines().find_map(|line| line.trim().strip_prefix("kernel ")).unwrap_or("unknown");
+    words::note(&format!("{GUEST} ({GUEST_V4}) booted in {booted:.1} s: Linux {kernel}"));
+    let mut is_good = true;
+    for host in &stage.hosts {
+        let pinged = format!("pinged {}: ", host.name());
+        let summary = said.lines().find_map(|line| line.trim().strip_prefix(&*pinged)).unwrap_or("no reply");
+        let has_all = summary.contains("3 packets transmitted, 3 received");
+        words::result(has_all, format_args!("{GUEST} → {}: {summary}", host.name()));
+        is_good &= has_all;
+    }
+    let report = Ping::new(GUEST_V4).from(stage.host("app"))?;
+    words::result(
+        report.is_complete(),
+        format_args!("app → {GUEST}: {} packets transmitted, {} received", report.sent, report.received),
+    );
+    words::shell("forebay port show guest", &stage.client().ok(&["port", "show", GUEST])?.stdout);
+    Ok(is_good && report.is_complete())
 }
 
 /// Starts the servers on `web`.

@@ -6,10 +6,12 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use forebay_testbed::dut::forebay::BINARY_VARIABLE;
 
-use super::stage::Stage;
+use super::stage::{GUEST_V4, Stage};
 
 pub(super) fn opening() {
-    println!("Forebay: four hosts, one switch, real programs. It takes less than a minute.");
+    println!(
+        "Forebay: four hosts, a virtual machine, one switch, real programs. It takes less than a minute."
+    );
 }
 
 /// A heading with what is about to be seen.
@@ -82,6 +84,9 @@ pub(super) fn what_to_try(stage: &Stage) {
     println!("   ip netns exec {} ping {}", vm.netns().name(), app.v4());
     println!("   ip netns exec {} iperf3 -c {}", app.netns().name(), web.v6());
     println!("   ip netns exec {} ab -n 10000 -c 8 http://{}/page", vm.netns().name(), web.v4());
+    if stage.has_guest() {
+        println!("   ip netns exec {} iperf3 -c {GUEST_V4}", app.netns().name());
+    }
     println!("   ip netns exec {} tcpdump -ni eth0", web.netns().name());
 }
 

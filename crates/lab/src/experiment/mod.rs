@@ -6,8 +6,9 @@
 //! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
 //! `flows`; of several workers, what it is worth that packets go to the one where they leave (`steering`);
 //! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`); of virtual
-//! machines, what many of them cost while they are idle (`guests`), what one that floods costs others (`guest_flood`), what it
-//! is worth that their interrupts are moderated (`moderation`), and what that costs for many (`moderation_scale`).
+//! machines, what many of them cost while they are idle (`guests`), what one that floods costs others (`guest_flood`), what
+//! others notice when machines or their daemon are killed (`guest_kills`), what it is worth that machines' interrupts are
+//! moderated (`moderation`), and what that costs for many (`moderation_scale`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -16,6 +17,7 @@ pub mod adjustable;
 pub mod changes;
 pub mod flows;
 pub mod guest_flood;
+pub mod guest_kills;
 pub mod guests;
 pub mod hints;
 mod listen;

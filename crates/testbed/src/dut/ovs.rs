@@ -36,6 +36,17 @@ const DPDK: [&str; 4] = [
     "other_config:dpdk-extra=\"--no-pci --no-telemetry --iova-mode=va\"",
 ];
 
+/// Ports of netdevs are then packet sockets, and long packets pass them and virtual machines whole.
+const WHOLE_PACKETS: &str = "other_config:userspace-tso-enable=true";
+
+/// What it is started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    AfXdp,
+    Dpdk,
+    DpdkWhole,
+}
+
 /// A running Open vSwitch. Its daemons end with this value.
 #[derive(Debug)]
 pub struct Ovs {
@@ -44,8 +55,9 @@ pub struct Ovs {
     _database: Background,
     directory: PathBuf,
     queues: u32,
-    /// With DPDK. Given back after its end.
-    huge_pages: Option<HugePages>,
+    kind: Kind,
+    /// Given back after its end.
+    _huge_pages: Option<HugePages>,
 }
 
 impl Ovs {
@@ -62,7 +74,7 @@ impl Ovs {
         if !Ovs::is_installed() {
             return Err(not_offered("ovs-afxdp", "start: install openvswitch-switch-dpdk"));
         }
-        Ovs::start_in(lab, cpu, None)
+        Ovs::start_in(lab, cpu, Kind::AfXdp, None)
     }
 
     /// The same with DPDK, which has ports of virtual machines. It takes huge pages from the machine until it ends.
@@ -70,24 +82,41 @@ impl Ovs {
     /// # Errors
     /// As [`Ovs::start`], and when there are too few huge pages.
     pub fn start_with_dpdk(lab: &Lab, cpu: usize) -> Result<Ovs> {
+        Ovs::start_dpdk(lab, cpu, Kind::Dpdk)
+    }
+
+    /// The same, and long packets pass whole between virtual machines and netdevs. Netdevs are ports by packet sockets then,
+    /// because those of AF_XDP take no long packets.
+    ///
+    /// # Errors
+    /// As [`Ovs::start_with_dpdk`].
+    pub fn start_with_dpdk_and_whole_packets(lab: &Lab, cpu: usize) -> Result<Ovs> {
+        Ovs::start_dpdk(lab, cpu, Kind::DpdkWhole)
+    }
+
+    fn start_dpdk(lab: &Lab, cpu: usize, kind: Kind) -> Result<Ovs> {
         if !Ovs::is_installed() {
             return Err(not_offered("ovs-dpdk", "start: install openvswitch-switch-dpdk"));
         }
-        Ovs::start_in(lab, cpu, Some(HugePages::take(HUGE_PAGES)?))
+        Ovs::start_in(lab, cpu, kind, Some(HugePages::take(HUGE_PAGES)?))
     }
 
-    fn start_in(lab: &Lab, cpu: usize, huge_pages: Option<HugePages>) -> Result<Ovs> {
+    fn start_in(lab: &Lab, cpu: usize, kind: Kind, huge_pages: Option<HugePages>) -> Result<Ovs> {
         let directory = lab.path("ovs");
         std::fs::create_dir_all(&directory).map_err(|error| LabError::system("OVS's directory", error))?;
         let database = start_database(lab, &directory)?;
-        if huge_pages.is_some() {
-            vsctl(&directory, &[&["--no-wait", "set", "Open_vSwitch", "."], &DPDK[..]].concat())?;
+        let set = ["--no-wait", "set", "Open_vSwitch", "."];
+        if kind != Kind::AfXdp {
+            vsctl(&directory, &[&set, &DPDK[..]].concat())?;
+        }
+        if kind == Kind::DpdkWhole {
+            vsctl(&directory, &[&set[..], &[WHOLE_PACKETS]].concat())?;
         }
         let mut vswitchd = with_directories(lab.switch().command(VSWITCHD), &directory);
         vswitchd.arg("--no-chdir").arg("--pidfile").arg("--unixctl").arg(directory.join(CONTROL));
         vswitchd.arg(database_address(&directory));
         let vswitchd = Background::start(vswitchd, &directory.join("vswitchd.output"))?;
-        let ovs = Ovs { vswitchd, _database: database, directory, queues: 1, huge_pages };
+        let ovs = Ovs { vswitchd, _database: database, directory, queues: 1, kind, _huge_pages: huge_pages };
         ovs.configure(cpu)?;
         Ok(ovs)
     }
@@ -158,7 +187,11 @@ fn with_directories(mut command: Command, directory: &Path) -> Command {
 
 impl Dut for Ovs {
     fn name(&self) -> &'static str {
-        if self.huge_pages.is_some() { "ovs-dpdk" } else { "ovs-afxdp" }
+        match self.kind {
+            Kind::AfXdp => "ovs-afxdp",
+            Kind::Dpdk => "ovs-dpdk",
+            Kind::DpdkWhole => "ovs-dpdk (tso)",
+        }
     }
 
     fn add_ports(&mut self, ports: &[PortSpec]) -> Result<()> {
@@ -174,13 +207,16 @@ impl Dut for Ovs {
             let separator: &[&str] = if args.is_empty() { &[] } else { &["--"] };
             args.extend(separator);
             args.extend(["add-port", NAME, &port.netdev, "--", "set", "interface", &port.netdev]);
-            args.extend(["type=afxdp", "options:xdp-mode=native", &queues]);
+            args.extend(match self.kind {
+                Kind::AfXdp | Kind::Dpdk => ["type=afxdp", "options:xdp-mode=native", &queues],
+                Kind::DpdkWhole => ["type=system", "mtu_request=1500", &queues],
+            });
         }
         self.vsctl(&args)
     }
 
     fn add_guest(&mut self, name: &str, socket: &Path) -> Result<()> {
-        if self.huge_pages.is_none() {
+        if self.kind == Kind::AfXdp {
             return Err(not_offered(self.name(), format!("be the back end of {name}")));
         }
         let socket = format!("options:vhost-server-path={}", socket.display());
@@ -221,7 +257,10 @@ impl Dut for Ovs {
 
     /// TCP passes through its AF_XDP ports only with finished checksums.
     fn settings_of_hosts(&self) -> &'static [&'static str] {
-        &["tx", "off"]
+        match self.kind {
+            Kind::AfXdp | Kind::Dpdk => &["tx", "off"],
+            Kind::DpdkWhole => &[],
+        }
     }
 }
 

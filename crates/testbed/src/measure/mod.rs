@@ -1,9 +1,10 @@
-//! Measuring: a packet source and sink in BPF, a flood, datagrams, connections, latency, processor time, memory, and how numbers spread.
+//! Measuring: a packet source and sink in BPF, a flood, datagrams, connections, latency, processor time, memory, what else a process holds, and how numbers spread.
 
 pub mod connections;
 pub mod cpu;
 pub mod datagrams;
 pub mod flood;
+pub mod held;
 pub mod huge_pages;
 pub mod latency;
 pub mod machine;

@@ -67,6 +67,11 @@ impl IperfServer {
 }
 
 impl IperfReport {
+    /// What iperf3 wrote with `-J`; nothing when that is no report.
+    pub fn from_json(text: &str) -> Option<IperfReport> {
+        read(&serde_json::from_str(text).ok()?)
+    }
+
     /// Whether a transfer of so many bytes arrived, as far as iperf3 can tell.
     #[must_use]
     pub fn is_complete(&self, bytes: u64) -> bool {
@@ -158,13 +163,16 @@ impl Iperf {
 
 fn parse(finished: &Finished) -> Result<IperfReport> {
     let unknown = || LabError::output("iperf3's report", format!("{}{}", finished.stdout, finished.stderr));
-    let json: Value = serde_json::from_str(&finished.stdout).map_err(|_| unknown())?;
+    IperfReport::from_json(&finished.stdout).ok_or_else(unknown)
+}
+
+fn read(json: &Value) -> Option<IperfReport> {
     let end = &json["end"];
     // TCP has one sum for each side, UDP one for both.
     let received = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let bits_per_second = received["bits_per_second"].as_f64().ok_or_else(unknown)?;
-    Ok(IperfReport {
+    let bits_per_second = received["bits_per_second"].as_f64()?;
+    Some(IperfReport {
         received_bytes: number(&received["bytes"]),
         received_bits_per_second: bits_per_second,
         retransmits: number(&end["sum_sent"]["retransmits"]),

@@ -176,8 +176,14 @@ impl Ping {
 /// The most requests in a row that had no reply, of `sent` ones; ping's lines name those that had.
 fn longest_outage(output: &str, sent: u32) -> u32 {
     let number = |line: &str| line.split_once("icmp_seq=")?.1.split(' ').next()?.parse::<u32>().ok();
-    let mut replied: Vec<u32> =
-        output.lines().filter(|line| line.contains("bytes from")).filter_map(number).collect();
+    let replied = output.lines().filter(|line| line.contains("bytes from")).filter_map(number);
+    // The number has 16 bits on the wire.
+    let unwrapped = replied.scan(0_u32, |last, number| {
+        let ahead = (number as u16).wrapping_sub(*last as u16).cast_signed();
+        *last = last.saturating_add_signed(ahead.into());
+        Some(*last)
+    });
+    let mut replied: Vec<u32> = unwrapped.collect();
     replied.extend([0, sent + 1]);
     replied.sort_unstable();
     replied.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + 1)).max().unwrap_or(0)
@@ -209,6 +215,8 @@ mod tests {
         assert_eq!(longest_outage(&output(&[3, 3, 4]), 4), 2, "a duplicate is no gap");
         assert_eq!(longest_outage(&output(&[1]), 9), 8);
         assert_eq!(longest_outage("", 5), 5);
+        let wrapped: Vec<u32> = (1..=65_535).chain(0..10).collect();
+        assert_eq!(longest_outage(&output(&wrapped), 65_545), 0, "numbers begin anew");
     }
 
     #[test]

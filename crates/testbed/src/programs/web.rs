@@ -1,6 +1,7 @@
-//! nginx in one host, ab in another.
+//! nginx in one host, ab or wget in another. Either may be a virtual machine.
 
-use std::path::Path;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::command::{self, Background};
@@ -9,6 +10,10 @@ use crate::{Lab, LabError, Result, wait};
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 const AB_LIMIT: Duration = Duration::from_secs(30);
+const WGET_LIMIT: Duration = Duration::from_secs(30);
+
+/// The page, below the server's directory.
+const PAGE: &str = "www/page";
 
 /// A web server with one page of a given size; ends when dropped.
 #[derive(Debug)]
@@ -33,11 +38,19 @@ impl WebServer {
     /// # Errors
     /// When nginx does not begin to listen.
     pub fn start(lab: &Lab, host: &Host, page_bytes: usize) -> Result<WebServer> {
-        let directory = lab.path(&format!("nginx-{}", host.name()));
-        prepare(&directory, page_bytes).map_err(|error| LabError::system("preparing nginx", error))?;
+        WebServer::of_page(lab, host, &vec![b'f'; page_bytes])
+    }
+
+    /// The same with this page.
+    ///
+    /// # Errors
+    /// As [`WebServer::start`].
+    pub fn of_page(lab: &Lab, host: &Host, page: &[u8]) -> Result<WebServer> {
+        let directory = directory_of(lab, host.name());
+        prepare(&directory, &directory, "listen 80; listen [::]:80;", page)
+            .map_err(|error| LabError::system("preparing nginx", error))?;
         let mut command = host.netns().command("nginx");
-        command.arg("-p").arg(&directory).arg("-c").arg(directory.join("nginx.conf"));
-        command.arg("-e").arg(directory.join("error.log"));
+        command.args(arguments(&directory, &directory));
         let program = Background::start(command, &directory.join("output.log"))?;
         let listens = || std::net::TcpStream::connect((host.v4(), 80)).is_ok();
         wait::until("nginx to listen", START_LIMIT, || host.netns().enter(listens).unwrap_or(false))?;
@@ -45,22 +58,64 @@ impl WebServer {
     }
 }
 
-fn prepare(directory: &Path, page_bytes: usize) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory.join("www"))?;
-    std::fs::write(directory.join("www/page"), vec![b'f'; page_bytes])?;
-    std::fs::write(directory.join("nginx.conf"), configuration(directory))
+/// Words that serve this page from a virtual machine, which reads it among this machine's files, and the page's file.
+///
+/// # Errors
+/// The lab's directory takes no files.
+pub fn server_words(lab: &Lab, machine: &str, page: &[u8]) -> Result<(String, PathBuf)> {
+    let (directory, writable) = (directory_of(lab, machine), Path::new("/run"));
+    // Linux in user mode, as Debian has it, has no IPv6.
+    prepare(&directory, writable, "listen 80;", page)
+        .map_err(|error| LabError::system("preparing nginx", error))?;
+    Ok((format!("nginx {}", arguments(&directory, writable).join(" ")), directory.join(PAGE)))
 }
 
-/// One process, in the foreground, everything it writes below `directory`.
-fn configuration(directory: &Path) -> String {
-    let base = directory.display();
+/// Words that have a virtual machine fetch a server's page, and say `word` if it is that of the file.
+pub fn fetch_words(server: Ipv4Addr, page: &Path, word: &str) -> String {
+    let page = page.display();
+    format!("busybox wget -q -O /run/fetched http://{server}/page && cmp /run/fetched {page} && echo {word}")
+}
+
+/// Fetches the page of a server, whole.
+///
+/// # Errors
+/// When wget can't connect.
+pub fn fetch_page(lab: &Lab, client: &Host, server: Ipv4Addr) -> Result<Vec<u8>> {
+    let fetched = lab.path(&format!("fetched-{}", client.name()));
+    let mut command = client.netns().command("busybox");
+    command.args(["wget", "-q", "-O"]).arg(&fetched).arg(format!("http://{server}/page"));
+    command::run(command, WGET_LIMIT)?.success()?;
+    std::fs::read(&fetched).map_err(|error| LabError::system("reading the page", error))
+}
+
+fn directory_of(lab: &Lab, server: &str) -> PathBuf {
+    lab.path(&format!("nginx-{server}"))
+}
+
+fn arguments(directory: &Path, writable: &Path) -> [String; 6] {
+    let configuration = directory.join("nginx.conf");
+    let paths =
+        [directory, &configuration, &writable.join("error.log")].map(|path| path.display().to_string());
+    let [directory, configuration, errors] = paths;
+    ["-p".to_owned(), directory, "-c".to_owned(), configuration, "-e".to_owned(), errors]
+}
+
+fn prepare(directory: &Path, writable: &Path, listen: &str, page: &[u8]) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory.join("www"))?;
+    std::fs::write(directory.join(PAGE), page)?;
+    std::fs::write(directory.join("nginx.conf"), configuration(directory, writable, listen))
+}
+
+/// One process, in the foreground, everything it writes below `writable`.
+fn configuration(directory: &Path, writable: &Path, listen: &str) -> String {
+    let (root, base) = (directory.display(), writable.display());
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {base}/{kind};\n"))
         .concat();
     format!(
         "user root;\ndaemon off;\nmaster_process off;\npid {base}/pid;\nevents {{ worker_connections 256; }}\n\
          http {{\n    access_log off;\n{temporary}    keepalive_requests 100000;\n\
-         \x20   server {{ listen 80; listen [::]:80; root {base}/www; }}\n}}\n"
+         \x20   server {{ {listen} root {root}/www; }}\n}}\n"
     )
 }
 
