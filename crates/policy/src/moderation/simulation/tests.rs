@@ -1,4 +1,5 @@
 use super::*;
+use crate::moderation::{Adaptive, Dim, Direction, Profile, SHORT_BYTES};
 
 const BULK: u32 = 9000;
 /// One exchange at a time, of short messages.
@@ -147,7 +148,7 @@ fn an_exchange_waits_for_eight_packets_of_a_stream_and_not_for_a_hold() {
     for stream in [random(50_000), random(300_000)] {
         let run = |policy| settled(policy, &[EXCHANGE, stream], 500_000);
         let (off, ours, theirs) = (run(Policy::Off), run(adaptive()), run(dim()));
-        let eight = 8.0 * PACKET_NS as f64 / 1000.0;
+        let eight = 8.0 * Costs::default().packet_ns as f64 / 1000.0;
         assert!(ours.latency_us(0, 99.0) <= off.latency_us(0, 99.0) + eight);
         assert!(theirs.latency_us(0, 50.0) > 5.0 * ours.latency_us(0, 99.0));
         assert!(ours.calls < off.calls / 2);
@@ -209,7 +210,7 @@ fn a_ramp_up_and_down_makes_few_moves() {
 fn adaptive_observed_every_10_ms_settles_within_50_ms_and_rests() {
     for (load, part) in [([random(50_000)].as_slice(), 0.25), (&[random(300_000)], 0.25), (&[EXCHANGE], 1.0)]
     {
-        let mut simulation = Simulation::observed_every(adaptive(), 10);
+        let mut simulation = Simulation::with(vec![adaptive()], Costs::default(), 10);
         simulation.load(load);
         simulation.run(50_000);
         let (ours, off) = (simulation.run(500_000), settled(Policy::Off, load, 500_000));
