@@ -12,7 +12,7 @@ const FEW: u64 = 4_000;
 const EXCHANGES: u64 = 64_000;
 
 /// Windows with short messages more than windows without: then there are short messages.
-const SEEN: u8 = 8;
+const SEEN: u8 = 3;
 /// Time without any after which there are none, in nanoseconds.
 const GONE: u64 = 100_000_000;
 

@@ -203,9 +203,9 @@ fn short_messages_are_spared_as_exchanges_or_if_they_are_few() {
 fn beside_short_messages_few_packets_wait_until_there_were_none_for_a_while() {
     let mut made = Made::new(Direction::Receive, 1024);
     let beside = Window { batches: 202, short: 2, answers: 2, ..STREAM };
-    (0..7).for_each(|_| _ = made.window(beside));
-    assert_eq!(made.window(STREAM).limits, Limits { usecs: 256, packets: 256 });
     (0..2).for_each(|_| _ = made.window(beside));
+    assert_eq!(made.window(STREAM).limits, Limits { usecs: 256, packets: 256 });
+    (0..3).for_each(|_| _ = made.window(beside));
     assert_eq!(made.window(beside).limits, Limits { usecs: 64, packets: 8 });
     let until = (0..100).position(|_| made.window(STREAM).limits.packets == 256);
     assert_eq!(until, Some(49), "100 ms");
