@@ -192,8 +192,7 @@ impl Adaptive {
         if load.packets > 0 {
             self.bulk.observe(window, &load);
         }
-        let is_for_bulk = self.is_for_bulk();
-        let may_be_long = is_for_bulk || self.is_harmless();
+        let may_be_long = self.is_for_bulk() || self.is_harmless();
         if load.packets < SPARSE[usize::from(may_be_long && self.usecs > 0)] {
             self.usecs = 0;
             return;
@@ -212,7 +211,7 @@ impl Adaptive {
             // What the guest suppresses by itself needs no hold.
             0 => worth(load.batches_a_second.min(load.calls_a_second)) >= WORTH[1],
             // Holds make clusters of what waits for them.
-            _ if may_be_long => worth(load.packets_a_second) >= 2 * WORTH[0],
+            _ if may_be_long => worth(load.packets_a_second) >= WORTH[0],
             _ => worth(load.batches_a_second) >= WORTH[0],
         };
         if is_worth {
