@@ -24,6 +24,7 @@ pub(crate) fn coalesce(shown: &CoalesceShow) -> String {
         ">interrupts",
         ">suppressed",
         ">saved",
+        ">late",
     ]);
     for (name, queue) in queues(shown) {
         grid.row([
@@ -42,6 +43,7 @@ pub(crate) fn coalesce(shown: &CoalesceShow) -> String {
             queue.interrupts.to_string(),
             queue.suppressed.to_string(),
             queue.saved.to_string(),
+            queue.late.to_string(),
         ]);
     }
     let mut text = grid.finish();

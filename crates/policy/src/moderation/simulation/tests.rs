@@ -147,7 +147,9 @@ fn one_exchange_at_a_time_is_as_fast_as_without_moderation() {
 
 #[test]
 fn an_exchange_waits_for_a_few_packets_of_a_stream_and_not_for_a_hold() {
-    for (gap_ns, bytes, most, part) in [(20_000, 1400, 8.0, 0.5), (3_333, 1400, 8.0, 0.5), (3_333, BULK, 3.0, 0.7)] {
+    for (gap_ns, bytes, most, part) in
+        [(20_000, 1400, 8.0, 0.5), (3_333, 1400, 8.0, 0.5), (3_333, BULK, 3.0, 0.7)]
+    {
         let run = |policy| settled(policy, &[EXCHANGE, Load::Random { gap_ns, bytes }], 500_000);
         let (off, ours, theirs) = (run(Policy::Off), run(adaptive()), run(dim()));
         let few = most * Costs::default().packet_ns as f64 / 1000.0;
@@ -173,7 +175,8 @@ fn copied(policy: Policy, load: Load) -> Outcome {
 #[test]
 fn few_large_packets_have_a_quarter_of_the_calls_and_the_same_throughput() {
     for packets in [10, 16, 64] {
-        let [off, theirs, ours] = [Policy::Off, dim(), adaptive()].map(|policy| copied(policy, joined(packets)));
+        let [off, theirs, ours] =
+            [Policy::Off, dim(), adaptive()].map(|policy| copied(policy, joined(packets)));
         assert!(4 * ours.calls <= off.calls, "window of {packets}: {} of {} calls", ours.calls, off.calls);
         assert!(ours.calls < theirs.calls);
         assert!(ours.bytes * 100 >= off.bytes * 98, "window of {packets}: {} of {}", ours.bytes, off.bytes);
