@@ -18,7 +18,7 @@ const EMULATOR: &str = "linux.uml";
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// The machine ends by itself after this time, also when its script hangs or its starter was killed.
-const LIFE_SECONDS: u32 = 120;
+const LIFE_SECONDS: u32 = 240;
 const READY: &str = "machine: ready";
 const ENDED: &str = "machine: ended";
 
