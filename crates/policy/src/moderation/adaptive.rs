@@ -69,6 +69,13 @@ const LONGEST_WINDOW_NS: u64 = 12_000_000;
 const SPARSE: [u64; 2] = [16, 6];
 /// Batches in a hold from which on idle ones tell something: of two at random, a third of holds is idle by chance.
 const TRIED: u64 = 2;
+/// Shortened holds after which rates are compared, and hundredths of the rate under longer ones from which on it is higher.
+const COMPARED: u64 = 20;
+const FASTER: u64 = 112;
+/// Packets without holds and with them from which on their rates are compared, and hundredths of the former below which the
+/// latter is lower. Of 400 packets at random the rate is known to a twentieth.
+const KNOWN: [u64; 2] = [400, 1000];
+const SLOWER: u64 = 90;
 /// Calls due in a window from which on it says whether the guest polls.
 const POLLS: u64 = 16;
 
@@ -87,6 +94,12 @@ pub struct Adaptive {
     /// Holds are as long as they may be, so that idle ones tell something: packets may come in clusters.
     is_tried: bool,
     trial: Trial,
+    /// Rate under longer holds that were idle, until the rate under shorter ones is known.
+    longer: Option<Load>,
+    /// The rate under holds of this length is not compared with the one without holds yet.
+    is_new: bool,
+    /// The last window was barely worth a hold.
+    is_near: bool,
     window: Option<(Counts, Nanos)>,
 }
 
@@ -104,6 +117,9 @@ impl Adaptive {
             free: Load::default(),
             is_tried: false,
             trial: Trial::default(),
+            longer: None,
+            is_new: false,
+            is_near: false,
             window: None,
         }
     }
@@ -143,6 +159,9 @@ impl Adaptive {
         if let Verdict::Idle { useful_ns } = self.trial.observe(counts, is_long)
             && self.is_tried
         {
+            // If they are shortened once more before that, the first rate counts.
+            let longer = Load::of(&self.trial.all(counts), self.spares());
+            self.longer.get_or_insert(longer);
             self.shorten(useful_ns, now);
             self.trial.begin(counts);
             self.window = Some((*counts, now));
@@ -154,8 +173,10 @@ impl Adaptive {
         if has_enough || window.active_ns >= LONG_WINDOW_NS || wall >= LONGEST_WINDOW_NS {
             let usecs = self.usecs;
             self.judge(&window, wall, now);
+            self.compare(counts, now);
             if self.usecs != usecs {
                 self.trial.begin(counts);
+                self.is_new = true;
             }
             self.window = Some((*counts, now));
         }
@@ -209,7 +230,7 @@ impl Adaptive {
         let worth = |a_second: u64| 2 * a_second * u64::from(longest) / 1_000_000;
         let is_worth = match self.usecs {
             // What the guest suppresses by itself needs no hold.
-            0 => worth(load.batches_a_second.min(load.calls_a_second)) >= WORTH[1],
+            0 => self.begins(worth(load.batches_a_second.min(load.calls_a_second))),
             // Holds make clusters of what waits for them.
             _ if may_be_long => worth(load.packets_a_second) >= WORTH[0],
             _ => worth(load.batches_a_second) >= WORTH[0],
@@ -221,6 +242,32 @@ impl Adaptive {
             self.stop(now);
         } else {
             self.usecs = 0;
+        }
+    }
+
+    /// Whether a hold is to begin that would serve so many calls, doubled. If it is barely worth it, two windows have to agree.
+    fn begins(&mut self, worth: u64) -> bool {
+        let was_near = std::mem::replace(&mut self.is_near, (WORTH[1]..2 * WORTH[1]).contains(&worth));
+        worth >= 2 * WORTH[1] || (was_near && self.is_near)
+    }
+
+    /// Compares the rate under shortened holds with the one under longer holds. Where it has risen the sender waits for the
+    /// guest, and any hold makes it slower. Bursts that come at times of their own have the same rate. Holds that are not idle
+    /// are compared once with no holds, where so many packets came that the rates are known.
+    fn compare(&mut self, counts: &Counts, now: Nanos) {
+        let all = self.trial.all(counts);
+        if self.is_new && self.is_tried && all.holds >= COMPARED && all.packets >= KNOWN[1] {
+            self.is_new = false;
+            let rate = Load::of(&all, self.spares()).packets_a_second;
+            if self.free.packets >= KNOWN[0] && rate * 100 < self.free.packets_a_second * SLOWER {
+                return self.stop(now);
+            }
+        }
+        let Some(longer) = self.longer.filter(|_| all.holds >= COMPARED || self.usecs == 0) else { return };
+        self.longer = None;
+        let rate = Load::of(&all, self.spares()).packets_a_second;
+        if self.usecs > 0 && rate * 100 > longer.packets_a_second * FASTER {
+            self.stop(now);
         }
     }
 

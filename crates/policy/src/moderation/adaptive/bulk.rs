@@ -16,9 +16,9 @@ const UNANSWERED: u64 = 16;
 /// than this by the time that a stream is fast.
 const HOLD_BYTES: u64 = 327_680;
 /// Bytes that wait beside short messages, which the guest takes after them.
-const BESIDE_BYTES: u64 = 32_768;
+const BESIDE_BYTES: u64 = 8_192;
 /// Packets that wait beside short messages at most.
-const BESIDE_PACKETS: u32 = 8;
+const BESIDE_PACKETS: u32 = 4;
 
 /// What the packets of a queue are like.
 #[derive(Clone, Copy, Debug, Default)]

@@ -99,8 +99,9 @@ fn a_quarter_of_the_ring_waits_at_most() {
 fn fewer_than_three_calls_in_the_longest_hold_are_not_worth_one() {
     let rate = |batches| Window { batches, calls: batches, ..STREAM };
     // 23,000 a second are six in 256 µs.
-    let first = |window| Made::new(Direction::Receive, 1024).usecs(Window { batches: 200, ..window }, 1)[0];
-    assert_eq!([first(rate(23)), first(rate(24))], [0, 30], "calls count, not batches");
+    let first = |window| Made::new(Direction::Receive, 1024).usecs(Window { batches: 200, ..window }, 2);
+    assert_eq!([first(rate(23)), first(rate(24))], [[0, 0], [0, 30]], "calls count, not batches");
+    assert_eq!([first(rate(46)), first(rate(47))], [[0, 30], [30, 120]], "at once if it is well worth it");
     let mut made = Made::new(Direction::Receive, 1024);
     made.usecs(STREAM, 3);
     assert_eq!(
@@ -129,6 +130,19 @@ fn idle_holds_are_shortened_to_half_of_their_useful_part_and_not_made_longer_aga
     made.usecs(STREAM, 3);
     assert_eq!(made.usecs(idle(20, 63), 1), [0], "what is left would not be worth it");
     assert_eq!(made.usecs(STREAM, 100), [0; 100]);
+}
+
+#[test]
+fn a_sender_that_becomes_faster_under_shorter_holds_is_not_held() {
+    let after = |batches| {
+        let mut made = Made::new(Direction::Receive, 1024);
+        made.usecs(STREAM, 3);
+        let idle = Window { calls: 8, holds: 20, idle_holds: 20, idle_last_ns: 2_000_000, ..STREAM };
+        assert_eq!(made.usecs(idle, 1), [50]);
+        made.usecs(Window { batches, holds: 10, ..STREAM }, 3)
+    };
+    assert_eq!(after(220), [50, 50, 50]);
+    assert_eq!(after(230), [50, 0, 0], "twenty holds tell");
 }
 
 #[test]
@@ -215,7 +229,7 @@ fn beside_short_messages_few_packets_wait_until_there_were_none_for_a_while() {
     (0..2).for_each(|_| _ = made.window(beside));
     assert_eq!(made.window(STREAM).limits, Limits { usecs: 256, packets: 256 });
     (0..3).for_each(|_| _ = made.window(beside));
-    assert_eq!(made.window(beside).limits, Limits { usecs: 64, packets: 8 });
+    assert_eq!(made.window(beside).limits, Limits { usecs: 64, packets: 4 });
     let until = (0..100).position(|_| made.window(STREAM).limits.packets == 256);
     assert_eq!(until, Some(49), "100 ms");
 }
@@ -302,14 +316,14 @@ fn what_nobody_waits_for_is_held_for_a_millisecond_although_holds_are_idle() {
 }
 
 #[test]
-fn beside_short_messages_32_kb_wait() {
+fn beside_short_messages_8_kb_wait() {
     let packets = [JOINED, 9000, 1500].map(|bytes| {
         let mut made = of_bytes(Direction::Receive, bytes);
         made.usecs(Window { batches: 210, short: 10, answers: 10, ..STREAM }, 9);
         made.policy.settings().limits.packets
     });
     // The mean has short messages in it.
-    assert_eq!(packets, [1, 3, 8]);
+    assert_eq!(packets, [1, 1, 4]);
 }
 
 fn any_window() -> impl Strategy<Value = Window> {

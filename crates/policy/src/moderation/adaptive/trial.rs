@@ -48,8 +48,13 @@ impl Trial {
         if self.score < TRIPS {
             return Verdict::Useful;
         }
-        let all = counts.since(&self.start);
+        let all = self.all(counts);
         Verdict::Idle { useful_ns: all.idle_last_ns / all.idle_holds.max(1) }
+    }
+
+    /// What was counted since they began.
+    pub(super) fn all(&self, counts: &Counts) -> Counts {
+        counts.since(&self.start)
     }
 
     /// Many were idle lately.

@@ -148,7 +148,7 @@ fn one_exchange_at_a_time_is_as_fast_as_without_moderation() {
 #[test]
 fn an_exchange_waits_for_a_few_packets_of_a_stream_and_not_for_a_hold() {
     for (gap_ns, bytes, most, part) in
-        [(20_000, 1400, 8.0, 0.5), (3_333, 1400, 8.0, 0.5), (3_333, BULK, 3.0, 0.7)]
+        [(20_000, 1400, 4.0, 0.8), (3_333, 1400, 4.0, 0.6), (3_333, BULK, 1.0, 1.01)]
     {
         let run = |policy| settled(policy, &[EXCHANGE, Load::Random { gap_ns, bytes }], 500_000);
         let (off, ours, theirs) = (run(Policy::Off), run(adaptive()), run(dim()));
@@ -199,6 +199,17 @@ fn a_loop_carries_as_much_as_without_moderation() {
         let run = |policy| settled(policy, &[loads], 500_000).taken_a_second(0);
         let (off, ours) = (run(Policy::Off), run(adaptive()));
         assert!(ours > 0.98 * off, "{loads:?}: {ours} of {off} packets a second");
+    }
+}
+
+#[test]
+fn a_window_that_follows_the_moderation_is_not_held_back() {
+    for (most, gap_ns, loop_ns) in [(64, 2_000, 100_000), (64, 4_000, 100_000), (16, 1_000, 50_000)] {
+        let load = Load::Tcp { most, gap_ns, loop_ns, bytes: 1500 };
+        let run = |policy| settled(policy, &[load], 500_000);
+        let (off, ours) = (run(Policy::Off), run(adaptive()));
+        assert!(ours.bytes * 100 >= off.bytes * 98, "{load:?}: {} of {}", ours.bytes, off.bytes);
+        assert_eq!(ours.moves, [], "{load:?}");
     }
 }
 
