@@ -8,8 +8,8 @@ use crate::moderation::counts::Counts;
 
 /// Short messages a second that are few.
 const FEW: u64 = 4_000;
-/// Exchanges a second that are spared.
-const EXCHANGES: u64 = 64_000;
+/// Exchanges a second that are spared: more than one at a time makes, where each takes 4 µs.
+const EXCHANGES: u64 = 256_000;
 
 /// Windows with short messages more than windows without: then there are short messages.
 const SEEN: u8 = 3;
