@@ -143,6 +143,12 @@ pub struct CoalesceQueue {
     pub suppressed: u64,
     /// Turns that a later call served too.
     pub saved: u64,
+    /// Calls that were due by time.
+    #[serde(default)]
+    pub timed: u64,
+    /// Of these, those that came more than 50 µs too late, because the worker was busy or woke late.
+    #[serde(default)]
+    pub late: u64,
 }
 
 /// What may be changed; what isn't given stays.

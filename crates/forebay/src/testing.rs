@@ -78,6 +78,8 @@ pub(crate) fn coalesce_queue() -> CoalesceQueue {
         turns: 4,
         interrupts: 1,
         suppressed: 1,
+        timed: 2,
+        late: 1,
         saved: 2,
     }
 }

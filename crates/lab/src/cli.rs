@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use forebay_lab::bench;
 use forebay_lab::experiment::{
     adjustable, changes, flows, guest_flood, guest_kills, guests, hints, memory, misdelivery, moderation,
-    moderation_scale, restart, starvation, steering, takeover, thousand, threshold, waits,
+    moderation_loads, moderation_scale, restart, starvation, steering, takeover, thousand, threshold, waits,
 };
 use forebay_testbed::{Result, clean};
 
@@ -57,6 +57,8 @@ enum Command {
     Steering(steering::Options),
     /// Interrupt moderation of a virtual machine: throughput, interrupts, processors and latency by policy
     Moderation(moderation::Options),
+    /// Policies of interrupt moderation under loads that change, simulated: settling, overshoot, moves at rest
+    ModerationLoads(moderation_loads::Options),
     /// What moderation of many idle virtual machines costs, in workers and in one thread for all
     ModerationScale(moderation_scale::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
@@ -95,6 +97,7 @@ impl Cli {
             Command::Flows(options) => experiment(|| flows::run(&options)),
             Command::Steering(options) => experiment(|| steering::run(&options)),
             Command::Moderation(options) => experiment(|| moderation::run(&options)),
+            Command::ModerationLoads(options) => experiment(|| moderation_loads::run(&options)),
             Command::ModerationScale(options) => experiment(|| moderation_scale::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Guests(options) => experiment(|| guests::run(&options)),

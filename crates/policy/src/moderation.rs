@@ -25,6 +25,7 @@ mod moderators;
 mod policy;
 mod queue;
 mod shown;
+pub mod simulation;
 
 pub use adaptive::Adaptive;
 pub use counts::Counts;
@@ -35,6 +36,3 @@ pub use limits::{Direction, Limits, Settings};
 pub use moderators::Moderators;
 pub use policy::Policy;
 pub use shown::{SHORT_BYTES, Shown};
-
-#[cfg(test)]
-mod simulation;

@@ -24,6 +24,8 @@ pub(crate) struct CallCells {
     holds: Counter,
     idle_holds: Counter,
     idle_last_ns: Counter,
+    timed: Counter,
+    late: Counter,
     moves: Counter,
     in_force: AtomicU64,
     /// What the queue is to obey, where the control side chooses.
@@ -42,6 +44,7 @@ impl CallCells {
     pub(crate) fn publish(&self, counts: &Counts) {
         let Counts { packets, bytes, acks, short, answers, batches, short_batches, .. } = *counts;
         let Counts { calls, suppressed, saved, active_ns, holds, idle_holds, idle_last_ns, .. } = *counts;
+        let Counts { timed, late, .. } = *counts;
         self.packets.set(packets);
         self.bytes.set(bytes);
         self.acks.set(acks);
@@ -56,6 +59,8 @@ impl CallCells {
         self.holds.set(holds);
         self.idle_holds.set(idle_holds);
         self.idle_last_ns.set(idle_last_ns);
+        self.timed.set(timed);
+        self.late.set(late);
     }
 
     /// What the queue has done. Numbers may be of two turns.
@@ -75,6 +80,8 @@ impl CallCells {
             holds: self.holds.get(),
             idle_holds: self.idle_holds.get(),
             idle_last_ns: self.idle_last_ns.get(),
+            timed: self.timed.get(),
+            late: self.late.get(),
         }
     }
 

@@ -28,6 +28,7 @@ pub mod error;
 pub mod frame;
 pub mod gso;
 pub mod guest;
+pub mod guest_load;
 pub mod guest_pump;
 pub mod host;
 pub mod lab;

@@ -325,4 +325,6 @@ impl Driver {
 }
 
 #[cfg(all(test, not(miri)))]
+mod race;
+#[cfg(all(test, not(miri)))]
 mod tests;

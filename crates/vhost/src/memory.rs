@@ -13,6 +13,8 @@ mod area;
 mod fault;
 mod log;
 mod mapping;
+#[cfg(test)]
+pub(crate) mod race;
 
 use std::sync::Arc;
 

@@ -46,6 +46,7 @@ fn of_queues(shown: &CoalesceShow) -> Option<String> {
         ">interrupts",
         ">suppressed",
         ">saved",
+        ">late",
     ]);
     for (name, queue) in queues(shown) {
         grid.row([
@@ -64,6 +65,7 @@ fn of_queues(shown: &CoalesceShow) -> Option<String> {
             queue.interrupts.to_string(),
             queue.suppressed.to_string(),
             queue.saved.to_string(),
+            queue.late.to_string(),
         ]);
     }
     let mut text = grid.finish();

@@ -8,7 +8,8 @@
 //! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`); of virtual
 //! machines, what many of them cost while they are idle (`guests`), what one that floods costs others (`guest_flood`), what
 //! others notice when machines or their daemon are killed (`guest_kills`), what it is worth that machines' interrupts are
-//! moderated (`moderation`), and what that costs for many (`moderation_scale`).
+//! moderated (`moderation`), how policies respond to loads (`moderation_loads`), and what moderation costs for many
+//! (`moderation_scale`).
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
@@ -24,6 +25,7 @@ mod listen;
 pub mod memory;
 pub mod misdelivery;
 pub mod moderation;
+pub mod moderation_loads;
 pub mod moderation_scale;
 mod numbered;
 mod published;

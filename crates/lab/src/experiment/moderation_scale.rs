@@ -1,7 +1,9 @@
 //! What it costs to moderate many virtual machines that are idle: in the workers, and in one thread that reads all queues a
-//! hundred times a second.
+//! hundred times a second. And how many calls come too late when many are busy.
 //!
 //! The machines are the small ones of [`guests`](super::guests).
+
+mod busy;
 
 use std::time::Duration;
 
@@ -32,6 +34,15 @@ pub struct Options {
     /// Seconds for which the idle switch is measured
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub idle_seconds: u32,
+    /// Numbers of virtual machines that are busy; 0: none
+    #[arg(long, value_delimiter = ',', default_value = "100,1000")]
+    pub busy: Vec<u32>,
+    /// Packets a second to all of them together
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub rate: u32,
+    /// Seconds for which the busy switch is measured with each policy
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub busy_seconds: u32,
     /// Where the report goes.
     #[command(flatten)]
     pub output: OutputOptions,
@@ -44,9 +55,10 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let about = "Each machine has a port, a vhost-user connection and a pair of split rings of 64 entries. Share of one \
                  processor that the daemon uses while nobody sends, in thousandths, and what that is for each machine \
-                 in nanoseconds a second beyond `off`.";
+                 in nanoseconds a second beyond `off`. Busy: each packet is the only one that waits in its queue, and a timer \
+                 calls for it; late: more than 50 µs after that.";
     let mut report = Report::begin("moderation-scale", "Moderation of many idle machines", about);
-    let outcome = measure(options, &mut report);
+    let outcome = measure(options, &mut report).and_then(|()| measure_busy(options, &mut report));
     report.conclude(outcome, &options.output)
 }
 
@@ -67,6 +79,52 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
         }
         if shares[1] >= PROMISED {
             report.broken(format!("{guests} idle machines take {:.5} of a processor", shares[1]));
+        }
+    }
+    report.table(table);
+    Ok(())
+}
+
+/// Policies with busy machines: `off`, one whose holds are long beside a wake-up, and one whose holds are not.
+fn busy_ways() -> [(&'static str, CoalesceSet); 3] {
+    let way = |policy| CoalesceSet {
+        policy: Some(policy),
+        place: Some(CoalescePlace::Offload),
+        ..CoalesceSet::default()
+    };
+    let limits = CoalesceSet { usecs: Some(200), frames: Some(64), ..way(CoalescePolicy::Static) };
+    [("off", way(CoalescePolicy::Off)), ("static 200 µs / 64", limits), ("dim", way(CoalescePolicy::Dim))]
+}
+
+fn measure_busy(options: &Options, report: &mut Report) -> Result<()> {
+    let columns = [
+        "machines",
+        "moderation",
+        "packets, 1000/s",
+        "calls, 1000/s",
+        "due by time",
+        "late",
+        "late, ‰",
+        "switch, %",
+    ];
+    let mut table = Table::new("Busy machines", columns);
+    let ways = busy_ways();
+    for guests in options.busy.iter().filter(|guests| **guests > 0) {
+        eprintln!("{guests} busy virtual machines");
+        let changes: Vec<_> = ways.iter().map(|(_, change)| change.clone()).collect();
+        let duration = Duration::from_secs(options.busy_seconds.into());
+        let found = busy::measure(*guests, options.rate, duration, &changes)?;
+        for ((name, _), found) in ways.iter().zip(found) {
+            table.row([
+                Cell::Number((*guests).into()),
+                (*name).into(),
+                Cell::Number(found.sent_a_second / 1e3),
+                Cell::Number(found.calls_a_second / 1e3),
+                found.timed.into(),
+                found.late.into(),
+                Cell::Number(1e3 * found.late as f64 / (found.timed as f64).max(1.0)),
+                Cell::Number(100.0 * found.switch),
+            ]);
         }
     }
     report.table(table);

@@ -18,6 +18,7 @@
 //!                                                                  that is the ceiling until the load is another one
 //! ```
 
+mod bulk;
 mod ceiling;
 mod load;
 mod sparing;
@@ -26,6 +27,7 @@ mod trial;
 #[cfg(test)]
 mod tests;
 
+use self::bulk::Bulk;
 use self::ceiling::Ceilings;
 use self::load::Load;
 use self::sparing::Sparing;
@@ -40,6 +42,8 @@ const LONGEST_USECS: u32 = 256;
 const LONGEST_FOR_ACKS_USECS: u32 = 64;
 /// Longest hold of packets from the guest: its sockets wait for their buffers.
 const LONGEST_FROM_GUEST_USECS: u32 = 64;
+/// Longest hold of a bulk stream of few large packets, and of a guest's acknowledgements, which nobody waits for.
+const LONGEST_FOR_BULK_USECS: u32 = 1000;
 /// Longest hold beside short messages that are not held: a guest takes packets in order, so what waits delays them.
 const LONGEST_BESIDE_USECS: u32 = 64;
 /// Shortest hold: as long as a call takes.
@@ -50,8 +54,6 @@ const SHORTENED_USECS: u32 = 32;
 const GAIN: u32 = 4;
 /// Most packets of a hold, where the ring has room.
 const MOST_PACKETS: u32 = 256;
-/// … and beside short messages.
-const MOST_PACKETS_BESIDE: u32 = 8;
 /// Calls that the longest hold would serve by one, doubled: from `[1]` on it holds, below `[0]` it stops.
 const WORTH: [u64; 2] = [2, 6];
 /// Hundredths of acknowledgements: from `[1]` on they are most packets, below `[0]` they are not.
@@ -63,10 +65,17 @@ const WINDOW_PACKETS: u64 = 64;
 const LONG_WINDOW_NS: u64 = 6_000_000;
 /// It ends after this time in any case.
 const LONGEST_WINDOW_NS: u64 = 12_000_000;
-/// A window with fewer packets is sparse.
-const SPARSE: u64 = 16;
+/// A window with fewer packets is sparse: as a rule, and while holds are long.
+const SPARSE: [u64; 2] = [16, 6];
 /// Batches in a hold from which on idle ones tell something: of two at random, a third of holds is idle by chance.
 const TRIED: u64 = 2;
+/// Shortened holds after which rates are compared, and hundredths of the rate under longer ones from which on it is higher.
+const COMPARED: u64 = 20;
+const FASTER: u64 = 112;
+/// Packets without holds and with them from which on their rates are compared, and hundredths of the former below which the
+/// latter is lower. Of 400 packets at random the rate is known to a twentieth.
+const KNOWN: [u64; 2] = [400, 1000];
+const SLOWER: u64 = 90;
 /// Calls due in a window from which on it says whether the guest polls.
 const POLLS: u64 = 16;
 
@@ -78,12 +87,19 @@ pub struct Adaptive {
     usecs: u32,
     ceilings: Ceilings,
     is_mostly_acks: bool,
+    bulk: Bulk,
     sparing: Sparing,
     /// The last window without holds.
     free: Load,
     /// Holds are as long as they may be, so that idle ones tell something: packets may come in clusters.
     is_tried: bool,
     trial: Trial,
+    /// Rate under longer holds that were idle, until the rate under shorter ones is known.
+    longer: Option<Load>,
+    /// The rate under holds of this length is not compared with the one without holds yet.
+    is_new: bool,
+    /// The last window was barely worth a hold.
+    is_near: bool,
     window: Option<(Counts, Nanos)>,
 }
 
@@ -96,10 +112,14 @@ impl Adaptive {
             usecs: 0,
             ceilings: Ceilings::default(),
             is_mostly_acks: false,
+            bulk: Bulk::default(),
             sparing: Sparing::default(),
             free: Load::default(),
             is_tried: false,
             trial: Trial::default(),
+            longer: None,
+            is_new: false,
+            is_near: false,
             window: None,
         }
     }
@@ -107,7 +127,13 @@ impl Adaptive {
     /// What the queue is to obey.
     pub fn settings(&self) -> Settings {
         let spares_short = self.spares();
-        let most = if spares_short && self.sparing.has_seen() { MOST_PACKETS_BESIDE } else { MOST_PACKETS };
+        let most = if self.is_beside_short() {
+            self.bulk.packets_beside()
+        } else if self.is_for_bulk() {
+            self.bulk.packets()
+        } else {
+            MOST_PACKETS
+        };
         let limits = match self.usecs {
             0 => Limits::OFF,
             usecs => Limits { usecs, packets: self.packets.min(most) },
@@ -129,9 +155,13 @@ impl Adaptive {
             self.window = Some((*counts, now));
             return;
         };
-        if let Verdict::Idle { useful_ns } = self.trial.observe(counts)
+        let is_long = self.is_for_bulk();
+        if let Verdict::Idle { useful_ns } = self.trial.observe(counts, is_long)
             && self.is_tried
         {
+            // If they are shortened once more before that, the first rate counts.
+            let longer = Load::of(&self.trial.all(counts), self.spares());
+            self.longer.get_or_insert(longer);
             self.shorten(useful_ns, now);
             self.trial.begin(counts);
             self.window = Some((*counts, now));
@@ -143,8 +173,10 @@ impl Adaptive {
         if has_enough || window.active_ns >= LONG_WINDOW_NS || wall >= LONGEST_WINDOW_NS {
             let usecs = self.usecs;
             self.judge(&window, wall, now);
+            self.compare(counts, now);
             if self.usecs != usecs {
                 self.trial.begin(counts);
+                self.is_new = true;
             }
             self.window = Some((*counts, now));
         }
@@ -155,6 +187,21 @@ impl Adaptive {
         self.direction == Direction::Receive && self.sparing.spares()
     }
 
+    /// There are short messages that are not held.
+    fn is_beside_short(&self) -> bool {
+        self.spares() && self.sparing.has_seen()
+    }
+
+    /// Holds may be long.
+    fn is_for_bulk(&self) -> bool {
+        self.bulk.is_bulk() && !self.is_mostly_acks && !self.is_beside_short()
+    }
+
+    /// Nobody waits for what is held, so idle holds do no harm.
+    fn is_harmless(&self) -> bool {
+        self.direction == Direction::Transmit && self.is_mostly_acks
+    }
+
     /// A window is over, which took `wall` nanoseconds.
     fn judge(&mut self, window: &Counts, wall: u64, now: Nanos) {
         let load = Load::of(window, self.spares());
@@ -163,7 +210,11 @@ impl Adaptive {
             let limit = ACKS[usize::from(!self.is_mostly_acks)];
             self.is_mostly_acks = 100 * window.acks >= limit * load.packets;
         }
-        if load.packets < SPARSE {
+        if load.packets > 0 {
+            self.bulk.observe(window, &load);
+        }
+        let may_be_long = self.is_for_bulk() || self.is_harmless();
+        if load.packets < SPARSE[usize::from(may_be_long && self.usecs > 0)] {
             self.usecs = 0;
             return;
         }
@@ -172,14 +223,16 @@ impl Adaptive {
         let polls = due >= POLLS && 8 * window.suppressed >= 7 * due;
         if self.usecs == 0 {
             self.free = load;
-        } else if polls || load.is_clustered(&self.free) {
+        } else if polls || (!may_be_long && load.is_clustered(&self.free)) {
             return self.stop(now);
         }
         let longest = self.longest();
         let worth = |a_second: u64| 2 * a_second * u64::from(longest) / 1_000_000;
         let is_worth = match self.usecs {
             // What the guest suppresses by itself needs no hold.
-            0 => worth(load.batches_a_second.min(load.calls_a_second)) >= WORTH[1],
+            0 => self.begins(worth(load.batches_a_second.min(load.calls_a_second))),
+            // Holds make clusters of what waits for them.
+            _ if may_be_long => worth(load.packets_a_second) >= WORTH[0],
             _ => worth(load.batches_a_second) >= WORTH[0],
         };
         if is_worth {
@@ -192,11 +245,39 @@ impl Adaptive {
         }
     }
 
+    /// Whether a hold is to begin that would serve so many calls, doubled. If it is barely worth it, two windows have to agree.
+    fn begins(&mut self, worth: u64) -> bool {
+        let was_near = std::mem::replace(&mut self.is_near, (WORTH[1]..2 * WORTH[1]).contains(&worth));
+        worth >= 2 * WORTH[1] || (was_near && self.is_near)
+    }
+
+    /// Compares the rate under shortened holds with the one under longer holds. Where it has risen the sender waits for the
+    /// guest, and any hold makes it slower. Bursts that come at times of their own have the same rate. Holds that are not idle
+    /// are compared once with no holds, where so many packets came that the rates are known.
+    fn compare(&mut self, counts: &Counts, now: Nanos) {
+        let all = self.trial.all(counts);
+        if self.is_new && self.is_tried && all.holds >= COMPARED && all.packets >= KNOWN[1] {
+            self.is_new = false;
+            let rate = Load::of(&all, self.spares()).packets_a_second;
+            if self.free.packets >= KNOWN[0] && rate * 100 < self.free.packets_a_second * SLOWER {
+                return self.stop(now);
+            }
+        }
+        let Some(longer) = self.longer.filter(|_| all.holds >= COMPARED || self.usecs == 0) else { return };
+        self.longer = None;
+        let rate = Load::of(&all, self.spares()).packets_a_second;
+        if self.usecs > 0 && rate * 100 > longer.packets_a_second * FASTER {
+            self.stop(now);
+        }
+    }
+
     fn longest(&self) -> u32 {
         match self.direction {
+            Direction::Transmit if self.is_mostly_acks => LONGEST_FOR_BULK_USECS,
             Direction::Transmit => LONGEST_FROM_GUEST_USECS,
             Direction::Receive if self.is_mostly_acks => LONGEST_FOR_ACKS_USECS,
-            Direction::Receive if self.spares() && self.sparing.has_seen() => LONGEST_BESIDE_USECS,
+            Direction::Receive if self.is_beside_short() => LONGEST_BESIDE_USECS,
+            Direction::Receive if self.bulk.is_bulk() => LONGEST_FOR_BULK_USECS,
             Direction::Receive => LONGEST_USECS,
         }
     }
@@ -204,13 +285,15 @@ impl Adaptive {
     fn lengthen(&mut self, longest: u32, batches_a_second: u64) {
         let most = self.ceilings.usecs().map_or(longest, |usecs| usecs.min(longest));
         let next = match self.usecs {
+            // Bytes bound it.
+            0 if self.is_for_bulk() => longest,
             // Three batches would come in it.
             0 => (3_000_000 / batches_a_second.max(1)).max(SHORTEST_USECS.into()) as u32,
             usecs => usecs.saturating_mul(GAIN),
         };
         self.usecs = next.min(most);
         let batches = batches_a_second * u64::from(self.usecs) / 1_000_000;
-        self.is_tried = self.usecs == most && batches >= TRIED;
+        self.is_tried = self.usecs == most && batches >= TRIED && !self.is_harmless();
     }
 
     /// Holds were idle, but for their first part.

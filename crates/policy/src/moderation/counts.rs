@@ -2,6 +2,8 @@
 
 /// Two batches with at least this much time between them have a lull between them, in nanoseconds.
 pub(super) const LULL: u64 = 2_000_000;
+/// A call that is due by time for longer than this is late, in nanoseconds.
+pub(super) const LATE: u64 = 50_000;
 
 /// Counts of one queue since it started. They never go back, so a reader takes differences, however often it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,10 @@ pub struct Counts {
     pub holds: u64,
     /// Those by time, in whose second half no packet came: the sender was done, or waited for the guest.
     pub idle_holds: u64,
+    /// Calls that became due by time.
+    pub timed: u64,
+    /// Of these, those that the worker looked for more than 50 µs too late.
+    pub late: u64,
     /// Of idle holds, the time from the first packet to the last, in nanoseconds.
     pub idle_last_ns: u64,
 }
@@ -53,6 +59,8 @@ impl Counts {
             active_ns: self.active_ns.saturating_sub(before.active_ns),
             holds: self.holds.saturating_sub(before.holds),
             idle_holds: self.idle_holds.saturating_sub(before.idle_holds),
+            timed: self.timed.saturating_sub(before.timed),
+            late: self.late.saturating_sub(before.late),
             idle_last_ns: self.idle_last_ns.saturating_sub(before.idle_last_ns),
         }
     }

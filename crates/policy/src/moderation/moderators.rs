@@ -94,7 +94,7 @@ impl Moderators {
 
     /// A call is due for whatever waits in a queue: its guest has no more buffers, or its worker gives it away.
     pub fn flush(&mut self, queue: usize, call: impl FnOnce() -> bool) {
-        self.queues[queue].flush(call);
+        self.queues[queue].flush(self.latest, call);
         self.follow(queue, true);
     }
 
@@ -116,7 +116,7 @@ impl Moderators {
 
     /// A call is due for what waits in a queue that [`Moderators::take_due`] named.
     pub fn expire(&mut self, queue: usize, call: impl FnOnce() -> bool) {
-        self.queues[queue].expire(call);
+        self.queues[queue].expire(self.latest, call);
     }
 
     /// When the first queue is due, if any waits.

@@ -8,7 +8,7 @@
 //!                    └────────── called, or the guest does not want to be ─────────────────┘
 //! ```
 
-use super::counts::{Counts, LULL};
+use super::counts::{Counts, LATE, LULL};
 use super::limits::Settings;
 use super::shown::Shown;
 use crate::Nanos;
@@ -96,7 +96,7 @@ impl Queue {
         let is_spared = self.settings.spares_short && shown.short > 0;
         let spared = is_spared.then_some(Reason::Other);
         if let Some(reason) = late.or(spared).or_else(|| self.reason(now)) {
-            self.end(reason, call);
+            self.end(reason, now, call);
         }
     }
 
@@ -104,7 +104,7 @@ impl Queue {
     pub(super) fn set(&mut self, settings: Settings, now: Nanos, call: impl FnOnce() -> bool) {
         self.settings = Settings { limits: settings.limits.bounded(), ..settings };
         if self.reason(now).is_some() {
-            self.end(Reason::Other, call);
+            self.end(Reason::Other, now, call);
         }
     }
 
@@ -116,13 +116,13 @@ impl Queue {
     }
 
     /// The timer says that the first packet has waited for long enough.
-    pub(super) fn expire(&mut self, call: impl FnOnce() -> bool) {
-        self.end(Reason::Time, call);
+    pub(super) fn expire(&mut self, now: Nanos, call: impl FnOnce() -> bool) {
+        self.end(Reason::Time, now, call);
     }
 
     /// Whatever the limits are, nothing waits any more.
-    pub(super) fn flush(&mut self, call: impl FnOnce() -> bool) {
-        self.end(Reason::Other, call);
+    pub(super) fn flush(&mut self, now: Nanos, call: impl FnOnce() -> bool) {
+        self.end(Reason::Other, now, call);
     }
 
     /// Why a call is due now for what waits, if one is.
@@ -141,7 +141,7 @@ impl Queue {
         (now.since(wait.since) >= limits.nanos()).then_some(Reason::Time)
     }
 
-    fn end(&mut self, reason: Reason, call: impl FnOnce() -> bool) {
+    fn end(&mut self, reason: Reason, now: Nanos, call: impl FnOnce() -> bool) {
         let Some(wait) = self.wait.take() else { return };
         let counts = &mut self.counts;
         if call() {
@@ -154,8 +154,14 @@ impl Queue {
             return;
         }
         counts.holds += 1;
+        if reason != Reason::Time {
+            return;
+        }
+        let due = Nanos(wait.since.0.saturating_add(self.settings.limits.nanos()));
+        counts.timed += 1;
+        counts.late += u64::from(now.since(due) > LATE);
         let last = wait.last.since(wait.since);
-        if reason == Reason::Time && last < self.settings.limits.nanos() / 2 {
+        if last < self.settings.limits.nanos() / 2 {
             counts.idle_holds += 1;
             counts.idle_last_ns += last;
         }

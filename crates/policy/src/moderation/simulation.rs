@@ -1,30 +1,40 @@
-//! A receive queue in virtual time, for tests: loads, a worker, the moderation under test, and a guest.
+//! Receive queues of one guest in virtual time: loads, a worker, the moderation under test, and the guest.
 //!
 //! The guest has one processor and works as NAPI does: a call costs it time, then it takes packets until none is left,
-//! and wants no call meanwhile. All costs are stated below and not measured, so what comes out is called simulated.
+//! and wants no call meanwhile. All costs are stated ([`Costs`]) and not measured, so what comes out is called simulated.
+//! The policies' tests and the lab's experiments run here; the product does not.
+//!
+//! ```text
+//!  sources ──► arrived ──► worker's turn ──► rings ──► guest
+//!     ▲                        │ Moderators: call?      │
+//!     └───── a loop's time after the guest had it ──────┘
+//! ```
 
+mod guest;
 mod load;
+mod outcome;
+
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use self::load::{Load, Random, Source};
-use super::*;
+pub use self::guest::Costs;
+use self::guest::Guest;
+pub use self::load::Load;
+use self::load::{Message, Random, Source};
+pub use self::outcome::Outcome;
+use super::moderators::Moderators;
+use super::policy::Policy;
+use super::shown::Shown;
 use crate::Nanos;
 
-/// Entries of the ring.
-const ENTRIES: u16 = 1024;
-/// A turn of the worker, and what each packet adds.
-const TURN_NS: u64 = 1_000;
-const COPY_NS: u64 = 100;
+/// Entries of each ring.
+pub const ENTRIES: u16 = 1024;
+/// Most packets of a worker's turn.
 const TURN: usize = 128;
-/// What a call costs the guest, and each packet.
-const CALL_NS: u64 = 4_000;
-const PACKET_NS: u64 = 500;
-/// Packets that the guest takes before it looks again.
-const BUDGET: usize = 64;
 
-/// A packet in the ring.
+/// A packet on its way.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     came: u64,
@@ -32,121 +42,79 @@ struct Packet {
     message: Message,
 }
 
-/// What a source sends.
-#[derive(Clone, Copy, Debug)]
-struct Message {
-    bytes: u32,
-    is_ack: bool,
-    /// The guest answers it with data.
-    is_answered: bool,
-}
-
-/// What came out of a stretch of time.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
-    seconds: f64,
-    pub(super) calls: u64,
-    batches: u64,
-    /// Packets that the guest took, by source.
-    pub(super) taken: Vec<u64>,
-    /// Nanoseconds from a packet's arrival until the guest had it, by source.
-    latencies: Vec<Vec<u32>>,
-    lost: u64,
-    guest_ns: u64,
-    /// When the settings changed, and to what.
-    pub(super) moves: Vec<(u64, Settings)>,
-}
-
-impl Outcome {
-    pub(super) fn calls_a_second(&self) -> f64 {
-        self.calls as f64 / self.seconds
-    }
-
-    pub(super) fn taken_a_second(&self, source: usize) -> f64 {
-        self.taken[source] as f64 / self.seconds
-    }
-
-    /// In microseconds; `hundredths` of packets were faster.
-    pub(super) fn latency_us(&self, source: usize, hundredths: f64) -> f64 {
-        let mut latencies = self.latencies[source].clone();
-        if latencies.is_empty() {
-            return 0.0;
-        }
-        latencies.sort_unstable();
-        let rank = (latencies.len() - 1) as f64 * hundredths / 100.0;
-        f64::from(latencies[rank as usize]) / 1000.0
-    }
-}
-
-/// What the guest is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Guest {
-    /// It wants a call.
-    Sleeps,
-    /// It takes so many packets at this time, and wants no call.
-    Takes(u64, usize),
+/// A queue of the guest.
+struct Queue {
+    policy: Policy,
+    observed: u64,
+    ring: VecDeque<Packet>,
+    /// What was shown in this turn.
+    shown: Shown,
 }
 
 /// Everything, at one point in time.
-pub(super) struct Simulation {
+pub struct Simulation {
     now: u64,
-    policy: Policy,
-    /// Time between two observations at least, and when the last one was.
+    costs: Costs,
+    /// Time between two observations at least.
     period: u64,
-    observed: u64,
     moderators: Moderators,
-    sources: Vec<Source>,
+    queues: Vec<Queue>,
+    /// Each with the number of its queue.
+    sources: Vec<(usize, Source)>,
     arrived: VecDeque<Packet>,
     /// When the worker's turn is over.
     worker: u64,
-    ring: VecDeque<Packet>,
     guest: Guest,
     random: Random,
     out: Outcome,
 }
 
 impl Simulation {
-    pub(super) fn new(policy: Policy) -> Self {
-        let mut moderators = Moderators::new(1);
-        moderators.start(0, ENTRIES);
-        moderators.set(0, policy.settings(), Nanos(0), || false);
+    /// A guest with one queue, whose policy looks after each turn.
+    pub fn new(policy: Policy) -> Self {
+        Self::with(vec![policy], Costs::default(), 0)
+    }
+
+    /// A guest with as many queues as there are policies, which look only every `period_ms` milliseconds if that is not 0.
+    pub fn with(policies: Vec<Policy>, costs: Costs, period_ms: u64) -> Self {
+        let mut moderators = Moderators::new(policies.len());
+        for (number, policy) in policies.iter().enumerate() {
+            moderators.start(number, ENTRIES);
+            moderators.set(number, policy.settings(), Nanos(0), || false);
+        }
+        let queue = |policy| Queue { policy, observed: 0, ring: VecDeque::new(), shown: Shown::default() };
         Self {
             now: 1_000_000_000,
-            policy,
-            period: 0,
-            observed: 0,
+            costs,
+            period: period_ms * 1_000_000,
             moderators,
+            guest: Guest::new(policies.len(), costs),
+            queues: policies.into_iter().map(queue).collect(),
             sources: Vec::new(),
             arrived: VecDeque::new(),
             worker: 0,
-            ring: VecDeque::new(),
-            guest: Guest::Sleeps,
             random: Random(0x9e37_79b9_7f4a_7c15),
             out: Outcome::default(),
         }
     }
 
-    /// The same, observed only every so many milliseconds.
-    pub(super) fn observed_every(policy: Policy, millis: u64) -> Self {
-        Self { period: millis * 1_000_000, ..Self::new(policy) }
+    /// Begins another load on the first queue. Packets of the last one that are under way are lost and not followed.
+    pub fn load(&mut self, loads: &[Load]) {
+        let loads: Vec<_> = loads.iter().map(|load| (0, *load)).collect();
+        self.load_queues(&loads);
     }
 
-    /// Begins another load. Packets of the last one that are under way are lost and not followed.
-    pub(super) fn load(&mut self, loads: &[Load]) {
+    /// The same with the number of each load's queue.
+    pub fn load_queues(&mut self, loads: &[(usize, Load)]) {
         self.arrived.clear();
-        self.ring.clear();
-        self.sources = loads.iter().map(|load| Source::new(*load, self.now)).collect();
+        self.queues.iter_mut().for_each(|queue| queue.ring.clear());
+        self.sources = loads.iter().map(|(queue, load)| (*queue, Source::new(*load, self.now))).collect();
     }
 
     /// Goes on for so long.
-    pub(super) fn run(&mut self, micros: u64) -> Outcome {
+    pub fn run(&mut self, micros: u64) -> Outcome {
         let (began, end) = (self.now, self.now + micros * 1000);
-        self.out = Outcome {
-            seconds: micros as f64 / 1e6,
-            taken: vec![0; self.sources.len()],
-            latencies: vec![Vec::new(); self.sources.len()],
-            ..Outcome::default()
-        };
+        self.out = Outcome::of(micros, self.sources.len());
         while self.step(end) {}
         self.now = end;
         for (at, _) in &mut self.out.moves {
@@ -157,14 +125,10 @@ impl Simulation {
 
     /// Does what comes next; says whether that was before `end`.
     fn step(&mut self, end: u64) -> bool {
-        let arrives = self.sources.iter().filter_map(Source::next).min();
+        let arrives = self.sources.iter().filter_map(|(_, source)| source.next()).min();
         let serves = (!self.arrived.is_empty()).then_some(self.worker.max(self.now));
         let due = self.moderators.next().map(|next| next.0.max(self.worker).max(self.now));
-        let takes = match self.guest {
-            Guest::Sleeps => None,
-            Guest::Takes(at, _) => Some(at),
-        };
-        let times = [arrives, takes, due, serves];
+        let times = [arrives, self.guest.until(), due, serves];
         let Some(next) = times.iter().flatten().min().copied().filter(|next| *next < end) else {
             return false;
         };
@@ -179,83 +143,87 @@ impl Simulation {
     }
 
     fn arrive(&mut self) {
-        for (index, source) in self.sources.iter_mut().enumerate() {
+        for (index, (_, source)) in self.sources.iter_mut().enumerate() {
             while source.next().is_some_and(|next| next <= self.now) {
-                let message = source.send(&mut self.random);
-                self.arrived.push_back(Packet { came: self.now, source: index, message });
+                let message = source.send(self.now, &mut self.random);
+                let packet = message.map(|message| Packet { came: self.now, source: index, message });
+                self.arrived.extend(packet);
             }
         }
     }
 
     /// One turn of the worker, after which the guest sees what came.
     fn serve(&mut self) {
-        let mut shown = Shown::default();
+        let mut packets = 0;
         for _ in 0..TURN {
             let Some(packet) = self.arrived.pop_front() else { break };
-            if self.ring.len() == usize::from(ENTRIES) {
+            let (number, source) = &mut self.sources[packet.source];
+            let queue = &mut self.queues[*number];
+            if queue.ring.len() == usize::from(ENTRIES) {
                 self.out.lost += 1;
-                self.sources[packet.source].is_done(self.now, &mut self.random);
+                source.is_lost(self.now, &mut self.random);
                 continue;
             }
-            shown.add(packet.message.bytes, 1, packet.message.is_ack);
-            self.ring.push_back(packet);
+            queue.shown.add(packet.message.bytes, 1, packet.message.is_ack);
+            queue.ring.push_back(packet);
+            packets += 1;
         }
-        self.worker = self.now + TURN_NS + COPY_NS * u64::from(shown.packets);
-        self.out.batches += 1;
-        let (guest, now) = (&mut self.guest, self.now);
-        let out = &mut self.out;
-        self.moderators.show(0, &shown, Nanos(now), || call(guest, now, out));
-        self.decide();
+        self.worker = self.now + self.costs.turn_ns + self.costs.copy_ns * packets;
+        for number in 0..self.queues.len() {
+            self.show(number);
+        }
+    }
+
+    fn show(&mut self, number: usize) {
+        let Self { now, moderators, queues, guest, out, .. } = self;
+        let shown = std::mem::take(&mut queues[number].shown);
+        if shown.packets == 0 {
+            return;
+        }
+        out.batches += 1;
+        moderators.show(number, &shown, Nanos(*now), || call(guest, number, &queues[number].ring, *now, out));
+        self.decide(number);
     }
 
     fn expire(&mut self) {
-        let (guest, now) = (&mut self.guest, self.now);
-        let out = &mut self.out;
-        while let Some(queue) = self.moderators.take_due(Nanos(now)) {
-            self.moderators.expire(queue, || call(guest, now, out));
+        let Self { now, moderators, queues, guest, out, .. } = self;
+        while let Some(number) = moderators.take_due(Nanos(*now)) {
+            moderators.expire(number, || call(guest, number, &queues[number].ring, *now, out));
         }
     }
 
-    fn decide(&mut self) {
-        if self.now < self.observed + self.period {
+    fn decide(&mut self, number: usize) {
+        let Self { now, moderators, queues, guest, out, period, .. } = self;
+        let queue = &mut queues[number];
+        if *now < queue.observed + *period {
             return;
         }
-        self.observed = self.now;
-        let settings = self.policy.observe(self.moderators.counts(0), Nanos(self.now));
-        if settings == self.moderators.settings(0) {
-            return;
+        queue.observed = *now;
+        let settings = queue.policy.observe(moderators.counts(number), Nanos(*now));
+        if settings != moderators.settings(number) {
+            out.moves.push((*now, settings));
+            moderators.set(number, settings, Nanos(*now), || call(guest, number, &queue.ring, *now, out));
         }
-        self.out.moves.push((self.now, settings));
-        let (guest, now) = (&mut self.guest, self.now);
-        let out = &mut self.out;
-        self.moderators.set(0, settings, Nanos(now), || call(guest, now, out));
     }
 
-    /// The guest has had the packets that it took, and looks for more.
+    /// The guest has had a packet, and looks for more.
     fn take(&mut self) {
-        let Guest::Takes(_, packets) = self.guest else { return };
-        for packet in self.ring.drain(..packets.min(self.ring.len())) {
-            self.out.taken[packet.source] += 1;
-            self.out.latencies[packet.source].push((self.now - packet.came) as u32);
-            self.sources[packet.source].is_done(self.now, &mut self.random);
-            self.moderators.answered(0, u32::from(packet.message.is_answered));
+        let Some(number) = self.guest.done() else { return };
+        if let Some(packet) = self.queues[number].ring.pop_front() {
+            self.out.had(packet.source, packet.message.bytes, self.now - packet.came);
+            self.sources[packet.source].1.is_done(self.now, &mut self.random);
+            self.moderators.answered(number, u32::from(packet.message.is_answered));
         }
-        let next = self.ring.len().min(BUDGET);
-        self.guest = match next {
-            0 => Guest::Sleeps,
-            _ => Guest::Takes(self.now + PACKET_NS * next as u64, next),
-        };
-        self.out.guest_ns += PACKET_NS * packets as u64;
+        let bytes = |number: usize| self.queues[number].ring.front().map(|packet| packet.message.bytes);
+        self.out.guest_ns += self.guest.goes_on(number, self.now, bytes);
     }
 }
 
-/// Calls the guest if it sleeps. It takes what is there when the call has come; the first packet is the one that woke it.
-fn call(guest: &mut Guest, now: u64, out: &mut Outcome) -> bool {
-    let sleeps = *guest == Guest::Sleeps;
-    if sleeps {
-        *guest = Guest::Takes(now + CALL_NS + PACKET_NS, 1);
-        out.calls += 1;
-        out.guest_ns += CALL_NS;
-    }
-    sleeps
+/// Calls the guest if it wants that. It takes what is there when the call has come.
+fn call(guest: &mut Guest, number: usize, ring: &VecDeque<Packet>, now: u64, out: &mut Outcome) -> bool {
+    let bytes = ring.front().map_or(0, |packet| packet.message.bytes);
+    let cost = guest.call(number, now, bytes);
+    out.calls += u64::from(cost.is_some());
+    out.guest_ns += cost.unwrap_or(0);
+    cost.is_some()
 }

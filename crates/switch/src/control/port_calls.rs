@@ -90,6 +90,8 @@ impl QueueCalls {
             turns: counts.batches,
             interrupts: counts.calls,
             suppressed: counts.suppressed,
+            timed: counts.timed,
+            late: counts.late,
             saved: counts.saved,
         }
     }

@@ -1,6 +1,6 @@
 //! Request and response: one byte there, one byte back, one at a time.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,6 +105,31 @@ pub fn udp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> 
     measured
 }
 
+/// Exchanges of datagrams with a server at this address that sends back what it gets. A datagram that is lost counts as an
+/// exchange of two seconds.
+///
+/// # Errors
+/// When a socket can't be made, or nothing comes back at the beginning.
+pub fn udp_to(client: &Host, server: SocketAddr, duration: Duration) -> Result<Latency> {
+    let here = client.netns().enter(|| UdpSocket::bind(SocketAddr::new(client.v4().into(), 0)))?;
+    let here = here.and_then(|socket| socket.connect(server).map(|()| socket)).map_err(system("binding"))?;
+    here.set_read_timeout(Some(RESPONSE_LIMIT)).map_err(system("setting a timeout"))?;
+    let mut number = 0u64;
+    exchange(duration, || {
+        number += 1;
+        here.send(&number.to_ne_bytes())?;
+        let mut reply = [0; 8];
+        // Replies of earlier ones may come late.
+        while u64::from_ne_bytes(reply) != number {
+            match here.recv(&mut reply) {
+                Err(error) if number > u64::from(WARM_UP) && error.kind() == ErrorKind::WouldBlock => break,
+                received => received?,
+            };
+        }
+        Ok(())
+    })
+}
+
 fn echo_udp(socket: &UdpSocket, stop: &AtomicBool) {
     let mut byte = [0];
     while !stop.load(Ordering::Relaxed) {
@@ -115,8 +140,7 @@ fn echo_udp(socket: &UdpSocket, stop: &AtomicBool) {
 }
 
 fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -> Result<Latency> {
-    let longest = RESPONSE_LIMIT.as_nanos() as u64 * 2;
-    let mut times = Histogram::<u64>::new_with_bounds(1, longest, 3).expect("these bounds are valid");
+    let mut times = Times::default();
     for _ in 0..WARM_UP {
         once().map_err(system("waiting for a response"))?;
     }
@@ -124,16 +148,42 @@ fn exchange(duration: Duration, mut once: impl FnMut() -> std::io::Result<()>) -
     while Instant::now() < end {
         let start = Instant::now();
         once().map_err(system("waiting for a response"))?;
-        times.saturating_record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        times.add(start.elapsed());
     }
-    let quantile = |q| Duration::from_nanos(times.value_at_quantile(q));
-    Ok(Latency {
-        count: times.len(),
-        p50: quantile(0.5),
-        p99: quantile(0.99),
-        p999: quantile(0.999),
-        max: quantile(1.0),
-    })
+    times.latency().ok_or_else(|| LabError::output("request and response", "none was complete"))
+}
+
+/// How long exchanges took.
+#[derive(Debug)]
+pub(crate) struct Times(Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Self {
+        let longest = RESPONSE_LIMIT.as_nanos() as u64 * 2;
+        Times(Histogram::new_with_bounds(1, longest, 3).expect("these bounds are valid"))
+    }
+}
+
+impl Times {
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn extend(&mut self, times: impl IntoIterator<Item = Duration>) {
+        times.into_iter().for_each(|time| self.add(time));
+    }
+
+    /// `None` without any exchange.
+    pub(crate) fn latency(&self) -> Option<Latency> {
+        let quantile = |q| Duration::from_nanos(self.0.value_at_quantile(q));
+        (!self.0.is_empty()).then(|| Latency {
+            count: self.0.len(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: quantile(1.0),
+        })
+    }
 }
 
 #[cfg(test)]

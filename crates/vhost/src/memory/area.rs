@@ -80,14 +80,23 @@ impl Area {
         unsafe { self.base.as_ptr().add(offset).cast() }
     }
 
+    /// In tests, a point where the other end of the ring may go first.
+    #[inline]
+    fn access(&self) {
+        #[cfg(test)]
+        super::race::let_others_go_first();
+    }
+
     #[inline]
     pub(crate) fn load_u16(&self, offset: usize, order: Ordering) -> u16 {
+        self.access();
         // SAFETY: `at` checked bounds and alignment; an area begins at a multiple of its parts' size (`Area::new`).
         u16::from_le(unsafe { AtomicU16::from_ptr(self.at(offset)) }.load(order))
     }
 
     #[inline]
     pub(crate) fn store_u16(&self, offset: usize, value: u16, order: Ordering) {
+        self.access();
         #[cfg(test)]
         if crash::is_dead() {
             return;
@@ -99,12 +108,14 @@ impl Area {
 
     #[inline]
     pub(crate) fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
+        self.access();
         // SAFETY: as above.
         u32::from_le(unsafe { AtomicU32::from_ptr(self.at(offset)) }.load(order))
     }
 
     #[inline]
     pub(crate) fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
+        self.access();
         #[cfg(test)]
         if crash::is_dead() {
             return;
@@ -116,6 +127,7 @@ impl Area {
 
     #[inline]
     pub(crate) fn load_u64(&self, offset: usize) -> u64 {
+        self.access();
         // SAFETY: as above; only areas that begin at a multiple of 16 hold numbers of 8 bytes.
         u64::from_le(unsafe { AtomicU64::from_ptr(self.at(offset)) }.load(Ordering::Relaxed))
     }
@@ -128,6 +140,7 @@ impl Area {
 
     #[inline]
     pub(crate) fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
+        self.access();
         #[cfg(test)]
         if crash::is_dead() {
             return;

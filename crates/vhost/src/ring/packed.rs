@@ -49,7 +49,9 @@ pub(crate) struct PackedRing {
     completed: Position,
     /// Where the first used descriptor is that the guest was not shown, and its flags.
     hidden: Option<(u16, u16)>,
-    /// `completed` when it was last decided about a call.
+    /// `completed` when the guest was last shown it.
+    shown: Position,
+    /// `shown` when it was last decided about a call.
     judged: Position,
     has_events: bool,
     has_indirect: bool,
@@ -70,6 +72,7 @@ impl PackedRing {
             next,
             completed,
             hidden: None,
+            shown: completed,
             judged: completed,
             has_events: false,
             has_indirect: false,
@@ -85,7 +88,7 @@ impl PackedRing {
     /// Notes from now on what a back end after a crash is to know, and goes on where the last one noted.
     pub(crate) fn note_in(&mut self, region: Area, entries: u16) -> Result<(), VhostError> {
         let (notes, at) = PackedNotes::open(region, entries, &self.ring, self.size, self.next)?;
-        (self.next, self.completed, self.judged) = (at, at, at);
+        (self.next, self.completed, self.shown, self.judged) = (at, at, at, at);
         self.notes = Some(Box::new(notes));
         Ok(())
     }
@@ -186,6 +189,7 @@ impl PackedRing {
             notes.prepare(self.completed);
         }
         self.ring.store_u16(usize::from(index) * 16 + FLAGS, flags, Ordering::Release);
+        self.shown = self.completed;
         if let Some(notes) = &mut self.notes {
             notes.settle(self.completed);
         }
@@ -198,9 +202,10 @@ impl PackedRing {
         fence(Ordering::SeqCst);
         let wants = self.driver.load_u32(0, Ordering::Relaxed);
         let (event, flags) = (Position::from_bits(wants as u16), (wants >> 16) as u16);
-        let old = std::mem::replace(&mut self.judged, self.completed);
+        // What was completed since and is not shown yet is decided about when it is.
+        let old = std::mem::replace(&mut self.judged, self.shown);
         match flags {
-            AT_POSITION if self.has_events => has_passed(event, old, self.completed, self.size),
+            AT_POSITION if self.has_events => has_passed(event, old, self.shown, self.size),
             flags => flags != DISABLE,
         }
     }

@@ -8,11 +8,11 @@ use crate::moderation::counts::Counts;
 
 /// Short messages a second that are few.
 const FEW: u64 = 4_000;
-/// Exchanges a second that are spared.
-const EXCHANGES: u64 = 64_000;
+/// Exchanges a second that are spared: more than one at a time makes, where each takes 4 µs.
+const EXCHANGES: u64 = 256_000;
 
 /// Windows with short messages more than windows without: then there are short messages.
-const SEEN: u8 = 8;
+const SEEN: u8 = 3;
 /// Time without any after which there are none, in nanoseconds.
 const GONE: u64 = 100_000_000;
 

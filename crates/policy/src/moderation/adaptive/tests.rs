@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -7,10 +9,12 @@ struct Made {
     policy: Adaptive,
     counts: Counts,
     now: u64,
+    /// Bytes of a packet.
+    bytes: u64,
 }
 
 /// A window: batches of one packet, and what became of the calls.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Window {
     batches: u64,
     acks: u64,
@@ -38,7 +42,12 @@ const STREAM: Window = Window {
 
 impl Made {
     fn new(direction: Direction, entries: u16) -> Self {
-        let mut made = Self { policy: Adaptive::new(direction, entries), counts: Counts::default(), now: MS };
+        let mut made = Self {
+            policy: Adaptive::new(direction, entries),
+            counts: Counts::default(),
+            now: MS,
+            bytes: 1500,
+        };
         made.policy.observe(&made.counts, Nanos(made.now));
         made
     }
@@ -48,7 +57,7 @@ impl Made {
         let counts = &mut self.counts;
         counts.packets += window.batches;
         counts.batches += window.batches;
-        counts.bytes += 1500 * window.batches;
+        counts.bytes += self.bytes * window.batches;
         counts.acks += window.acks;
         counts.short += window.short;
         counts.short_batches += window.short;
@@ -90,8 +99,9 @@ fn a_quarter_of_the_ring_waits_at_most() {
 fn fewer_than_three_calls_in_the_longest_hold_are_not_worth_one() {
     let rate = |batches| Window { batches, calls: batches, ..STREAM };
     // 23,000 a second are six in 256 µs.
-    let first = |window| Made::new(Direction::Receive, 1024).usecs(Window { batches: 200, ..window }, 1)[0];
-    assert_eq!([first(rate(23)), first(rate(24))], [0, 30], "calls count, not batches");
+    let first = |window| Made::new(Direction::Receive, 1024).usecs(Window { batches: 200, ..window }, 2);
+    assert_eq!([first(rate(23)), first(rate(24))], [[0, 0], [0, 30]], "calls count, not batches");
+    assert_eq!([first(rate(46)), first(rate(47))], [[0, 30], [30, 120]], "at once if it is well worth it");
     let mut made = Made::new(Direction::Receive, 1024);
     made.usecs(STREAM, 3);
     assert_eq!(
@@ -120,6 +130,19 @@ fn idle_holds_are_shortened_to_half_of_their_useful_part_and_not_made_longer_aga
     made.usecs(STREAM, 3);
     assert_eq!(made.usecs(idle(20, 63), 1), [0], "what is left would not be worth it");
     assert_eq!(made.usecs(STREAM, 100), [0; 100]);
+}
+
+#[test]
+fn a_sender_that_becomes_faster_under_shorter_holds_is_not_held() {
+    let after = |batches| {
+        let mut made = Made::new(Direction::Receive, 1024);
+        made.usecs(STREAM, 3);
+        let idle = Window { calls: 8, holds: 20, idle_holds: 20, idle_last_ns: 2_000_000, ..STREAM };
+        assert_eq!(made.usecs(idle, 1), [50]);
+        made.usecs(Window { batches, holds: 10, ..STREAM }, 3)
+    };
+    assert_eq!(after(220), [50, 50, 50]);
+    assert_eq!(after(230), [50, 0, 0], "twenty holds tell");
 }
 
 #[test]
@@ -194,7 +217,11 @@ fn short_messages_are_spared_as_exchanges_or_if_they_are_few() {
         made.window(window).spares_short
     };
     assert_eq!([spares(8, 0), spares(9, 0)], [true, false], "4,000 a second");
-    assert_eq!([spares(128, 64), spares(128, 63), spares(129, 129)], [true, false, false], "64,000 a second");
+    assert_eq!(
+        [spares(512, 256), spares(512, 255), spares(513, 513)],
+        [true, false, false],
+        "256,000 a second"
+    );
     let mut made = Made::new(Direction::Transmit, 1024);
     assert!(!made.window(STREAM).spares_short, "nobody waits for a free buffer");
 }
@@ -203,10 +230,10 @@ fn short_messages_are_spared_as_exchanges_or_if_they_are_few() {
 fn beside_short_messages_few_packets_wait_until_there_were_none_for_a_while() {
     let mut made = Made::new(Direction::Receive, 1024);
     let beside = Window { batches: 202, short: 2, answers: 2, ..STREAM };
-    (0..7).for_each(|_| _ = made.window(beside));
-    assert_eq!(made.window(STREAM).limits, Limits { usecs: 256, packets: 256 });
     (0..2).for_each(|_| _ = made.window(beside));
-    assert_eq!(made.window(beside).limits, Limits { usecs: 64, packets: 8 });
+    assert_eq!(made.window(STREAM).limits, Limits { usecs: 256, packets: 256 });
+    (0..3).for_each(|_| _ = made.window(beside));
+    assert_eq!(made.window(beside).limits, Limits { usecs: 64, packets: 4 });
     let until = (0..100).position(|_| made.window(STREAM).limits.packets == 256);
     assert_eq!(until, Some(49), "100 ms");
 }
@@ -228,4 +255,140 @@ fn a_queue_that_begins_anew_begins_a_window() {
     made.usecs(Window { holds: 9, idle_holds: 1, ..STREAM }, 3);
     made.counts = Counts { holds: 3, idle_holds: 3, short: 5, ..Counts::default() };
     assert_eq!(made.usecs(STREAM, 2), [256, 256]);
+}
+
+/// Joined segments: 6,000 a second.
+const FEW: Window = Window { batches: 12, calls: 12, ..STREAM };
+const JOINED: u64 = 65_226;
+
+fn of_bytes(direction: Direction, bytes: u64) -> Made {
+    Made { bytes, ..Made::new(direction, 1024) }
+}
+
+#[test]
+fn few_large_packets_are_held_for_a_millisecond_and_320_kb() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    assert_eq!(made.usecs(FEW, 7), [0, 0, 0, 0, 0, 1000, 1000], "two windows of 6 ms agree");
+    assert_eq!(made.window(FEW).limits.packets, 5);
+    let packets = |bytes| {
+        let mut made = of_bytes(Direction::Receive, bytes);
+        made.usecs(FEW, 6);
+        made.policy.settings().limits
+    };
+    assert_eq!(packets(9000), Limits { usecs: 1000, packets: 36 });
+    assert_eq!(packets(8192).usecs, 1000);
+    assert_eq!(packets(8191), Limits::OFF, "they are not large");
+    // A mean that changes by less than half changes nothing.
+    made.bytes = 50_000;
+    made.usecs(FEW, 30);
+    assert_eq!(made.window(FEW).limits.packets, 5);
+    made.bytes = 40_000;
+    made.usecs(FEW, 30);
+    assert_eq!(made.window(FEW).limits.packets, 8);
+}
+
+#[test]
+fn large_packets_that_are_many_or_answered_are_held_as_others_are() {
+    let longest = |window| of_bytes(Direction::Receive, JOINED).usecs(window, 30)[29];
+    let many = |batches| Window { batches, calls: batches, ..STREAM };
+    assert_eq!([longest(many(23)), longest(many(24))], [1000, 256], "12,000 a second");
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    made.usecs(FEW, 9);
+    assert_eq!(made.usecs(many(62), 9)[8], 1000, "the threshold to stop is higher");
+    assert_eq!(made.usecs(many(64), 9)[8], 256);
+    assert_eq!(longest(Window { answers: 1, ..FEW }), 0, "one of sixteen is answered");
+}
+
+#[test]
+fn ten_idle_holds_of_bulk_are_enough() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    made.usecs(FEW, 9);
+    let idle = |holds| Window { holds, idle_holds: holds, idle_last_ns: holds * 200_000, ..FEW };
+    assert_eq!(made.usecs(idle(9), 1), [1000]);
+    assert_eq!(made.usecs(idle(1), 1), [100]);
+    assert_eq!(made.policy.ceiling_usecs(), Some(100));
+}
+
+#[test]
+fn what_nobody_waits_for_is_held_for_a_millisecond_although_holds_are_idle() {
+    let mut made = of_bytes(Direction::Transmit, 66);
+    let acks = Window { acks: 12, holds: 5, idle_holds: 5, ..FEW };
+    assert_eq!(made.usecs(acks, 6), [0, 0, 500, 500, 500, 1000]);
+    assert_eq!(made.usecs(acks, 100), [1000; 100]);
+    let mixed = Window { acks: 2, holds: 0, idle_holds: 0, ..FEW };
+    assert_eq!(made.usecs(mixed, 6)[5], 0, "data is waited for");
+}
+
+#[test]
+fn beside_short_messages_8_kb_wait() {
+    let packets = [JOINED, 9000, 1500].map(|bytes| {
+        let mut made = of_bytes(Direction::Receive, bytes);
+        made.usecs(Window { batches: 210, short: 10, answers: 10, ..STREAM }, 9);
+        made.policy.settings().limits.packets
+    });
+    // The mean has short messages in it.
+    assert_eq!(packets, [1, 1, 4]);
+}
+
+fn any_window() -> impl Strategy<Value = Window> {
+    let counts = (0..2000u64, 0..2000u64, 0..200u64, 0..200u64);
+    let calls = (0..2000u64, 0..2000u64, 0..50u64, 0..50u64, 0..20_000_000u64);
+    (counts, calls).prop_map(
+        |((batches, acks, short, answers), (calls, suppressed, holds, idle, idle_last_ns))| Window {
+            batches,
+            acks: acks.min(batches),
+            short: short.min(batches),
+            answers,
+            calls: calls.min(batches),
+            suppressed,
+            holds,
+            idle_holds: idle.min(holds),
+            idle_last_ns,
+        },
+    )
+}
+
+fn direction() -> impl Strategy<Value = Direction> {
+    prop_oneof![Just(Direction::Receive), Just(Direction::Transmit)]
+}
+
+proptest! {
+    /// Limits never exceed their bounds, whatever a guest makes the counts be.
+    #[test]
+    fn limits_are_within_their_bounds_whatever_is_counted(
+        direction in direction(),
+        entries in prop_oneof![Just(1u16), Just(4), Just(256), Just(1024), Just(32_768)],
+        steps in proptest::collection::vec((any_window(), 0..200_000u64), 1..60),
+    ) {
+        let mut made = Made::new(direction, entries);
+        for (window, bytes) in steps {
+            made.bytes = bytes;
+            let Settings { limits, spares_short } = made.window(window);
+            prop_assert!(limits == Limits::OFF || limits.holds());
+            prop_assert!(limits.usecs <= 1000 && limits.packets <= u32::from(entries / 4).clamp(1, 256));
+            prop_assert!(direction == Direction::Receive || !spares_short);
+        }
+    }
+
+    /// A load that is the same all the time sees few moves, and then none for 20 seconds.
+    #[test]
+    fn a_constant_load_sees_few_moves_and_then_none(
+        direction in direction(),
+        window in any_window(),
+        bytes in 60..100_000u64,
+    ) {
+        let mut made = Made { bytes, ..Made::new(direction, 1024) };
+        let mut moves = Vec::new();
+        for number in 0..10_000 {
+            let before = made.policy.settings();
+            // Without holds there are no idle ones.
+            let is_held = before.limits.holds();
+            let holds = if is_held { window.holds } else { 0 };
+            made.window(Window { holds, idle_holds: window.idle_holds.min(holds), ..window });
+            if made.policy.settings() != before {
+                moves.push(number);
+            }
+        }
+        prop_assert!(moves.len() <= 10, "{moves:?}");
+    }
 }

@@ -8,6 +8,9 @@ use crate::moderation::counts::Counts;
 
 /// How far an idle hold goes up, and any other goes down.
 const UP: u64 = 3;
+/// How far an idle one goes up of those that may be long and take a ring's worth of time: ten of them are enough. Most end by
+/// bytes, so few are idle by chance.
+const UP_LONG: u64 = 6;
 const DOWN: u64 = 2;
 /// From here on idle holds are no chance.
 const TRIPS: u64 = 20 * UP;
@@ -36,16 +39,22 @@ impl Trial {
     }
 
     /// Learns what has come since.
-    pub(super) fn observe(&mut self, counts: &Counts) -> Verdict {
+    pub(super) fn observe(&mut self, counts: &Counts, are_long: bool) -> Verdict {
         let added = counts.since(&self.seen);
         self.seen = *counts;
+        let up = if are_long { UP_LONG } else { UP };
         let others = added.holds.saturating_sub(added.idle_holds);
-        self.score = (self.score + UP * added.idle_holds).saturating_sub(DOWN * others);
+        self.score = (self.score + up * added.idle_holds).saturating_sub(DOWN * others);
         if self.score < TRIPS {
             return Verdict::Useful;
         }
-        let all = counts.since(&self.start);
+        let all = self.all(counts);
         Verdict::Idle { useful_ns: all.idle_last_ns / all.idle_holds.max(1) }
+    }
+
+    /// What was counted since they began.
+    pub(super) fn all(&self, counts: &Counts) -> Counts {
+        counts.since(&self.start)
     }
 
     /// Many were idle lately.

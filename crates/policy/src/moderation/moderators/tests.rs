@@ -237,6 +237,26 @@ fn idle_holds_are_those_whose_second_half_brought_nothing() {
 }
 
 #[test]
+fn a_worker_that_looks_more_than_50_us_after_a_deadline_is_late() {
+    let mut one = One::new(settings(100, 4));
+    let mut late = |start: u64, looks: u64| {
+        one.show(PACKET, us(start));
+        one.expire(us(start + looks));
+        let counts = one.moderators.counts(0);
+        [counts.timed, counts.late]
+    };
+    assert_eq!([late(1000, 100), late(2000, 150), late(3000, 151)], [[1, 0], [2, 0], [3, 1]]);
+    // The next packet may come before the look.
+    [4000, 4151].into_iter().for_each(|now| _ = one.show(PACKET, us(now)));
+    assert_eq!([one.moderators.counts(0).timed, one.moderators.counts(0).late], [4, 2]);
+    let mut one = One::new(settings(100, 2));
+    [1000, 1001].into_iter().for_each(|now| _ = one.show(PACKET, us(now)));
+    one.show(PACKET, us(2000));
+    one.calls_of(|moderators, call| moderators.flush(0, call));
+    assert_eq!([one.moderators.counts(0).calls, one.moderators.counts(0).timed], [2, 0]);
+}
+
+#[test]
 fn gaps_of_two_milliseconds_are_lulls() {
     let mut one = One::new(settings(0, 0));
     [0, 1999, 3999, 4000].into_iter().for_each(|now| _ = one.show(PACKET, us(now)));

@@ -1,33 +1,104 @@
-//! What arrives at the queue.
+//! What arrives at the queues.
 
 use std::collections::VecDeque;
 
-use super::Message;
-
 /// A sender, or several of a kind.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::moderation) enum Load {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
     /// One packet after another, with so many nanoseconds between them, whatever becomes of them.
-    Paced { gap_ns: u64, bytes: u32, is_ack: bool },
+    Paced {
+        /// Time from one to the next.
+        gap_ns: u64,
+        /// Of each packet.
+        bytes: u32,
+        /// They are pure TCP acknowledgements.
+        is_ack: bool,
+    },
     /// The same at random, with so many nanoseconds between them on average.
-    Random { gap_ns: u64, bytes: u32 },
+    Random {
+        /// Time from one to the next, on average.
+        gap_ns: u64,
+        /// Of each packet.
+        bytes: u32,
+    },
     /// So many packets, one after another, then nothing until the next time, whatever becomes of them.
-    Bursts { packets: usize, gap_ns: u64, every_ns: u64, bytes: u32 },
+    Bursts {
+        /// Of a burst.
+        packets: usize,
+        /// Time from one to the next.
+        gap_ns: u64,
+        /// Time from one burst to the next.
+        every_ns: u64,
+        /// Of each packet.
+        bytes: u32,
+    },
     /// A sender that has at most so many packets under way, and hears of each so many nanoseconds after the guest has
     /// had it: TCP's loop, without its changes of the window.
-    Window { packets: usize, loop_ns: u64, bytes: u32 },
+    Window {
+        /// Under way at once.
+        packets: usize,
+        /// From the guest back to the sender, and to the switch.
+        loop_ns: u64,
+        /// Of each packet.
+        bytes: u32,
+    },
+    /// The same with a window that grows and shrinks as that of TCP does: by a packet for each one that arrived until
+    /// one is lost, then by one for each window; a loss halves it. The sender needs time for each packet.
+    Tcp {
+        /// The receiver's window.
+        most: usize,
+        /// Time that a packet takes the sender.
+        gap_ns: u64,
+        /// From the guest back to the sender, and to the switch.
+        loop_ns: u64,
+        /// Of each packet.
+        bytes: u32,
+    },
     /// Exchanges, so many at once: a message of so many packets, which the guest answers. The next message comes after
     /// so many nanoseconds.
-    Exchange { at_once: usize, packets: usize, loop_ns: u64, bytes: u32 },
+    Exchange {
+        /// At the same time.
+        at_once: usize,
+        /// Of a message.
+        packets: usize,
+        /// From the guest's answer to the next message.
+        loop_ns: u64,
+        /// Of each packet.
+        bytes: u32,
+    },
+}
+
+/// What a source sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub(super) bytes: u32,
+    pub(super) is_ack: bool,
+    /// The guest answers it with data.
+    pub(super) is_answered: bool,
+}
+
+/// Packets that a TCP sender begins with.
+const FIRST_WINDOW: f64 = 10.0;
+
+/// A TCP sender's state.
+struct Tcp {
+    window: f64,
+    threshold: f64,
+    under_way: usize,
+    /// When the sender has time for another packet.
+    free: u64,
+    /// When the window was last cut.
+    cut: u64,
 }
 
 /// A load that runs.
 pub(super) struct Source {
     load: Load,
-    /// When packets come, in order.
+    /// When packets come, in order; of a TCP sender, when it hears that one has arrived.
     due: VecDeque<u64>,
     /// Packets of the present message that the guest has had, or of the present burst that were sent.
     had: usize,
+    tcp: Tcp,
 }
 
 impl Source {
@@ -38,18 +109,23 @@ impl Source {
             Load::Window { packets, loop_ns, .. } => {
                 (0..packets as u64).map(|packet| now + packet * loop_ns / packets as u64).collect()
             }
+            Load::Tcp { .. } => VecDeque::new(),
             Load::Exchange { at_once, packets, .. } => vec![now; at_once * packets].into(),
         };
-        Self { load, due, had: 0 }
+        let tcp = Tcp { window: FIRST_WINDOW, threshold: f64::INFINITY, under_way: 0, free: now, cut: 0 };
+        Self { load, due, had: 0, tcp }
     }
 
-    /// When the next packet comes.
+    /// When it has something to do.
     pub(super) fn next(&self) -> Option<u64> {
-        self.due.front().copied()
+        match self.load {
+            Load::Tcp { most, .. } if self.tcp.has_room(most) => Some(self.tcp.free),
+            _ => self.due.front().copied(),
+        }
     }
 
-    pub(super) fn send(&mut self, random: &mut Random) -> Message {
-        let at = self.due.pop_front().unwrap_or_default();
+    /// Does what there is to do at `now`; a packet if there is one.
+    pub(super) fn send(&mut self, now: u64, random: &mut Random) -> Option<Message> {
         let (gap, bytes, is_ack, is_answered) = match self.load {
             Load::Paced { gap_ns, bytes, is_ack } => (Some(gap_ns), bytes, is_ack, false),
             Load::Random { gap_ns, bytes } => (Some(random.exponential(gap_ns)), bytes, false, false),
@@ -59,17 +135,30 @@ impl Source {
                 (Some(if self.had == 0 { gap_ns + rest } else { gap_ns }), bytes, false, false)
             }
             Load::Window { bytes, .. } => (None, bytes, false, false),
+            Load::Tcp { most, gap_ns, bytes, .. } => {
+                let arrived = self.due.iter().take_while(|at| **at <= now).count();
+                self.due.drain(..arrived);
+                self.tcp.hear(arrived, most);
+                return self.tcp.send(now, most, gap_ns).then_some(Message {
+                    bytes,
+                    is_ack: false,
+                    is_answered: false,
+                });
+            }
             Load::Exchange { bytes, .. } => (None, bytes, false, true),
         };
+        let at = self.due.pop_front().unwrap_or_default();
         self.due.extend(gap.map(|gap| at + gap.max(1)));
-        Message { bytes, is_ack, is_answered }
+        Some(Message { bytes, is_ack, is_answered })
     }
 
-    /// The guest has had a packet, or it was lost and the sender knows.
+    /// The guest has had a packet.
     pub(super) fn is_done(&mut self, now: u64, random: &mut Random) {
         match self.load {
             Load::Paced { .. } | Load::Random { .. } | Load::Bursts { .. } => {}
-            Load::Window { loop_ns, .. } => self.come_back(now + random.about(loop_ns), 1),
+            Load::Window { loop_ns, .. } | Load::Tcp { loop_ns, .. } => {
+                self.come_back(now + random.about(loop_ns), 1);
+            }
             Load::Exchange { packets, loop_ns, .. } => {
                 self.had += 1;
                 if self.had == packets {
@@ -79,13 +168,52 @@ impl Source {
             }
         }
     }
-}
 
-impl Source {
+    /// A packet was lost, and its sender knows.
+    pub(super) fn is_lost(&mut self, now: u64, random: &mut Random) {
+        match self.load {
+            Load::Tcp { loop_ns, .. } => self.tcp.lose(now, loop_ns),
+            _ => self.is_done(now, random),
+        }
+    }
+
     /// Packets do not overtake each other.
     fn come_back(&mut self, at: u64, packets: usize) {
         let at = self.due.back().map_or(at, |last| at.max(*last));
-        self.due.extend(vec![at; packets]);
+        self.due.extend(std::iter::repeat_n(at, packets));
+    }
+}
+
+impl Tcp {
+    fn has_room(&self, most: usize) -> bool {
+        self.under_way < most.min(self.window as usize)
+    }
+
+    fn hear(&mut self, arrived: usize, most: usize) {
+        self.under_way -= arrived;
+        for _ in 0..arrived {
+            let more = if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
+            self.window = (self.window + more).min(most as f64);
+        }
+    }
+
+    fn send(&mut self, now: u64, most: usize, gap_ns: u64) -> bool {
+        let sends = self.has_room(most) && self.free <= now;
+        if sends {
+            self.under_way += 1;
+            self.free = now + gap_ns.max(1);
+        }
+        sends
+    }
+
+    /// All losses within a loop's time are one.
+    fn lose(&mut self, now: u64, loop_ns: u64) {
+        self.under_way -= 1;
+        if now >= self.cut + loop_ns {
+            self.cut = now;
+            self.threshold = (self.window / 2.0).max(2.0);
+            self.window = self.threshold;
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 use super::*;
+use crate::moderation::{Adaptive, Dim, Direction, Profile, SHORT_BYTES};
 
 const BULK: u32 = 9000;
+/// TCP segments that are joined, and their headers.
+const JOINED: u32 = 65_226;
 /// One exchange at a time, of short messages.
 const EXCHANGE: Load = Load::Exchange { at_once: 1, packets: 1, loop_ns: 30_000, bytes: 100 };
 /// Messages of three packets, one at a time.
@@ -143,15 +146,50 @@ fn one_exchange_at_a_time_is_as_fast_as_without_moderation() {
 }
 
 #[test]
-fn an_exchange_waits_for_eight_packets_of_a_stream_and_not_for_a_hold() {
-    for stream in [random(50_000), random(300_000)] {
-        let run = |policy| settled(policy, &[EXCHANGE, stream], 500_000);
+fn an_exchange_waits_for_a_few_packets_of_a_stream_and_not_for_a_hold() {
+    for (gap_ns, bytes, most, part) in
+        [(20_000, 1400, 4.0, 0.8), (3_333, 1400, 4.0, 0.6), (3_333, BULK, 1.0, 1.01)]
+    {
+        let run = |policy| settled(policy, &[EXCHANGE, Load::Random { gap_ns, bytes }], 500_000);
         let (off, ours, theirs) = (run(Policy::Off), run(adaptive()), run(dim()));
-        let eight = 8.0 * PACKET_NS as f64 / 1000.0;
-        assert!(ours.latency_us(0, 99.0) <= off.latency_us(0, 99.0) + eight);
+        let few = most * Costs::default().packet_ns as f64 / 1000.0;
+        assert!(ours.latency_us(0, 99.0) <= off.latency_us(0, 99.0) + few);
         assert!(theirs.latency_us(0, 50.0) > 5.0 * ours.latency_us(0, 99.0));
-        assert!(ours.calls < off.calls / 2);
+        assert!((ours.calls as f64) < part * off.calls as f64, "{} of {} calls", ours.calls, off.calls);
         assert!(ours.taken_a_second(0) > 0.9 * off.taken_a_second(0), "{:?} {:?}", ours.taken, off.taken);
+    }
+}
+
+/// Joined segments of one TCP stream, as a guest gets them that copies each byte.
+fn joined(packets: usize) -> Load {
+    Load::Tcp { most: packets, gap_ns: 150_000, loop_ns: 50_000, bytes: JOINED }
+}
+
+fn copied(policy: Policy, load: Load) -> Outcome {
+    let mut simulation = Simulation::with(vec![policy], Costs::COPIES, 0);
+    simulation.load(&[load]);
+    simulation.run(100_000);
+    simulation.run(1_000_000)
+}
+
+#[test]
+fn few_large_packets_have_a_quarter_of_the_calls_and_the_same_throughput() {
+    for packets in [10, 16, 64] {
+        let [off, theirs, ours] =
+            [Policy::Off, dim(), adaptive()].map(|policy| copied(policy, joined(packets)));
+        assert!(4 * ours.calls <= off.calls, "window of {packets}: {} of {} calls", ours.calls, off.calls);
+        assert!(ours.calls < theirs.calls);
+        assert!(ours.bytes * 100 >= off.bytes * 98, "window of {packets}: {} of {}", ours.bytes, off.bytes);
+        assert_eq!(ours.moves, []);
+    }
+}
+
+#[test]
+fn a_window_of_few_large_packets_carries_as_much_as_without_moderation() {
+    for packets in 1..10 {
+        let (off, ours) = (copied(Policy::Off, joined(packets)), copied(adaptive(), joined(packets)));
+        assert!(ours.bytes * 100 >= off.bytes * 98, "window of {packets}: {} of {}", ours.bytes, off.bytes);
+        assert_eq!(ours.moves, [], "window of {packets}");
     }
 }
 
@@ -161,6 +199,17 @@ fn a_loop_carries_as_much_as_without_moderation() {
         let run = |policy| settled(policy, &[loads], 500_000).taken_a_second(0);
         let (off, ours) = (run(Policy::Off), run(adaptive()));
         assert!(ours > 0.98 * off, "{loads:?}: {ours} of {off} packets a second");
+    }
+}
+
+#[test]
+fn a_window_that_follows_the_moderation_is_not_held_back() {
+    for (most, gap_ns, loop_ns) in [(64, 2_000, 100_000), (64, 4_000, 100_000), (16, 1_000, 50_000)] {
+        let load = Load::Tcp { most, gap_ns, loop_ns, bytes: 1500 };
+        let run = |policy| settled(policy, &[load], 500_000);
+        let (off, ours) = (run(Policy::Off), run(adaptive()));
+        assert!(ours.bytes * 100 >= off.bytes * 98, "{load:?}: {} of {}", ours.bytes, off.bytes);
+        assert_eq!(ours.moves, [], "{load:?}");
     }
 }
 
@@ -209,7 +258,7 @@ fn a_ramp_up_and_down_makes_few_moves() {
 fn adaptive_observed_every_10_ms_settles_within_50_ms_and_rests() {
     for (load, part) in [([random(50_000)].as_slice(), 0.25), (&[random(300_000)], 0.25), (&[EXCHANGE], 1.0)]
     {
-        let mut simulation = Simulation::observed_every(adaptive(), 10);
+        let mut simulation = Simulation::with(vec![adaptive()], Costs::default(), 10);
         simulation.load(load);
         simulation.run(50_000);
         let (ours, off) = (simulation.run(500_000), settled(Policy::Off, load, 500_000));

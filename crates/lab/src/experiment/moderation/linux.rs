@@ -1,0 +1,145 @@
+//! A machine with an unmodified Linux.
+//!
+//! ```text
+//!   container ── the switch ── virtual machine (Linux 6.1 in user mode, its own virtio_net)
+//! ```
+//!
+//! The machine is booted once a round; policies are set in turn while it runs, so that all have the same machine.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use forebay_testbed::Result;
+use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
+use forebay_testbed::host::{Host, PortKind};
+use forebay_testbed::lab::Lab;
+use forebay_testbed::machine::{Machine, MachineOptions};
+use forebay_testbed::measure::cpu::process_time;
+use forebay_testbed::measure::latency::{self, Latency};
+use forebay_testbed::programs::iperf::Iperf;
+
+use super::figures::{Figures, interrupts, rates};
+use super::ways::Way;
+use crate::experiment::WORKER_CPU;
+
+const NAME: &str = "vm1";
+const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
+const ECHO_PORT: u16 = 5002;
+const SERVING: &str = "Server listening";
+/// Sends each datagram back.
+const ECHO_DATAGRAMS: &str = "perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Proto => \"udp\", LocalPort => 5002); \
+                              while (defined($p = $s->recv($d, 2048))) { $s->send($d, 0, $p) }'";
+
+/// What the machine is not offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mask {
+    /// It is offered everything
+    None,
+    /// No event suppression
+    EventIdx,
+    /// No joined segments
+    GuestTso,
+}
+
+impl Mask {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Mask::None => "with event suppression and joined segments",
+            Mask::EventIdx => "without event suppression",
+            Mask::GuestTso => "without joined segments",
+        }
+    }
+
+    fn features(self) -> &'static str {
+        match self {
+            Mask::None => "",
+            Mask::EventIdx => "-event-idx",
+            Mask::GuestTso => "-guest-tso",
+        }
+    }
+}
+
+/// One machine, and all policies in turn.
+pub(super) fn round(mask: Mask, ways: &[Way], duration: Duration) -> Result<Vec<Figures>> {
+    let scene = Scene::new(mask.features())?;
+    let of = |way: &Way| {
+        eprintln!("  {}", way.name());
+        scene.client().ok(&[&["coalesce", "set", NAME], way.words()].concat())?;
+        scene.measure(duration)
+    };
+    ways.iter().map(of).collect()
+}
+
+struct Scene {
+    // In this order: the machine before its switch, both before the lab they are in.
+    machine: Machine,
+    forebay: Forebay,
+    host: Host,
+    _lab: Lab,
+}
+
+impl Scene {
+    fn new(features: &str) -> Result<Scene> {
+        let mut lab = Lab::new("moderation")?;
+        let host = lab.host("h1", PortKind::VethTcx)?;
+        let forebay = Forebay::start(&lab, ForebayOptions::default().pinned_to(WORKER_CPU))?;
+        let client = forebay.client();
+        client.ok(&["port", "add", host.name()])?;
+        let socket = lab.path("vm1.sock");
+        let path = socket.display().to_string();
+        client.ok(&["port", "add", NAME, "--vhost-user", &path, &format!("--features={features}")])?;
+        let script =
+            format!("busybox nc -ll -p {ECHO_PORT} -e cat & ({ECHO_DATAGRAMS}) & iperf3 -s --forceflush");
+        let options = MachineOptions { name: NAME, socket: &socket, v4: V4, pairs: 1, script: &script };
+        let mut machine = Machine::boot(&lab, &options)?;
+        machine.wait_for_output(SERVING)?;
+        Ok(Scene { machine, forebay, host, _lab: lab })
+    }
+
+    fn measure(&self, duration: Duration) -> Result<Figures> {
+        let server = SocketAddr::new(V4.into(), ECHO_PORT);
+        let (before, time, began) = (interrupts(self.client(), NAME)?, self.times(), Instant::now());
+        let stream = Iperf::seconds(duration.as_secs() as u32).to(&self.host, V4.into())?;
+        let (seconds, after) = (began.elapsed().as_secs_f64(), self.times());
+        let interrupts = rates(before, interrupts(self.client(), NAME)?, seconds);
+        let share = |which: usize| (after[which].saturating_sub(time[which])).as_secs_f64() / seconds;
+        let alone = latency::tcp_to(&self.host, server, duration)?;
+        let beside = self.beside_stream(duration, || latency::tcp_to(&self.host, server, duration))?;
+        let datagrams_alone = latency::udp_to(&self.host, server, duration)?;
+        let datagrams_beside =
+            self.beside_stream(duration, || latency::udp_to(&self.host, server, duration))?;
+        Ok(Figures {
+            gigabits: stream.received_bits_per_second / 1e9,
+            interrupts,
+            guest: share(0),
+            switch: share(1),
+            alone,
+            beside,
+            datagrams: Some([datagrams_alone, datagrams_beside]),
+        })
+    }
+
+    fn beside_stream(
+        &self,
+        duration: Duration,
+        measure: impl FnOnce() -> Result<Latency>,
+    ) -> Result<Latency> {
+        let seconds = duration.as_secs() as u32 + 1;
+        std::thread::scope(|scope| {
+            let stream = scope.spawn(|| Iperf::seconds(seconds).to(&self.host, V4.into()));
+            let measured = measure();
+            stream.join().expect("a stream does not panic")?;
+            measured
+        })
+    }
+
+    fn client(&self) -> &Client {
+        self.forebay.client()
+    }
+
+    /// Of the machine and the switch.
+    fn times(&self) -> [Duration; 2] {
+        let sum = |pids: &[u32]| pids.iter().map(|pid| process_time(*pid)).sum();
+        [sum(&self.machine.pids()), sum(&self.forebay.pids())]
+    }
+}
