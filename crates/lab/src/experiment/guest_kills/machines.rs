@@ -162,7 +162,6 @@ impl Scene {
     }
 
     /// Has a container ping another, and the machine that is not killed, while this is done.
-    #[expect(clippy::type_complexity, reason = "two pings, each with its longest outage")]
     fn pinged(&self, work: impl FnOnce() -> Result<()>) -> Result<((PingReport, u32), (PingReport, u32))> {
         let [from, to, _] = &self.hosts[..] else { panic!("the scene has three hosts") };
         let logs = ["ping.log", "ping-machine.log"].map(|name| self.lab.path(name));
