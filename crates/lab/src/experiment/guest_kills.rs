@@ -2,13 +2,13 @@
 //! others notice, what stays behind, and who goes on.
 
 mod machines;
+mod pings;
 mod switches;
 
 use forebay_testbed::Result;
 use forebay_testbed::machine::Machine;
-use forebay_testbed::programs::ping::PingReport;
 
-use super::{Cell, OutputOptions, Report, Table};
+use super::{OutputOptions, Report, Table};
 
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,15 +57,4 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
         switches::measure(options.switch_killed, report)?;
     }
     Ok(())
-}
-
-/// Columns of a ping that went on for the whole time: sent, lost, and in a row.
-fn ping_cells(report: &PingReport, longest_outage: u32) -> [Cell; 3] {
-    let lost = u64::from(report.sent.saturating_sub(report.received));
-    [u64::from(report.sent).into(), lost.into(), u64::from(longest_outage).into()]
-}
-
-/// Whether no request was lost but the last, whose reply nobody waits for.
-fn lost_none(report: &PingReport) -> bool {
-    report.received + 1 >= report.sent && report.received > 0 && report.duplicates == 0
 }

@@ -13,7 +13,8 @@ use forebay_testbed::measure::memory;
 use forebay_testbed::programs::ping::{Ping, PingReport};
 use forebay_testbed::{Host, Lab, Result, wait};
 
-use super::{Report, Table, lost_none, ping_cells};
+use super::pings::{lost_none, ping_cells};
+use super::{Report, Table};
 
 /// The machine that is killed, and the one that is not.
 const KILLED: &str = "vm1";

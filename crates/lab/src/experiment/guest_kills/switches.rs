@@ -12,7 +12,8 @@ use forebay_testbed::programs::ping::Ping;
 use forebay_testbed::relay::{Relay, RelayOptions};
 use forebay_testbed::{Host, Lab, LabError, Result, wait};
 
-use super::{Report, Table, lost_none, ping_cells};
+use super::pings::{lost_none, ping_cells};
+use super::{Report, Table};
 
 /// Port, address, and the features that it is not offered.
 const MACHINES: [(&str, Ipv4Addr, &str); 2] =

@@ -370,7 +370,7 @@ proptest! {
         }
     }
 
-    /// A load that is the same all the time sees few moves, and then none for 20 seconds.
+    /// A load that is the same all the time sees a few moves in its first seconds, and then none.
     #[test]
     fn a_constant_load_sees_few_moves_and_then_none(
         direction in direction(),
@@ -389,6 +389,7 @@ proptest! {
                 moves.push(number);
             }
         }
-        prop_assert!(moves.len() <= 10, "{moves:?}");
+        // Holds are begun, shortened and ended at most once for each of the halves of the longest.
+        prop_assert!(moves.len() <= 24 && moves.last().is_none_or(|last| *last < 1000), "{moves:?}");
     }
 }
