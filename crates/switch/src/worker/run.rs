@@ -76,8 +76,11 @@ impl Worker {
         if is_anybody_ready || self.reclaim() {
             return Wait::None;
         }
-        let comes = self.linger(clock, began) || self.await_kicks();
+        let comes = self.linger(clock, began);
         if !comes {
+            if self.await_kicks() {
+                return Wait::None;
+            }
             let now = clock.read().now;
             self.doorbell.sleep(self.wakes_at(now), now, &mut self.run_list);
         }
