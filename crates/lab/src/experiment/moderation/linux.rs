@@ -98,6 +98,7 @@ impl Scene {
 
     fn measure(&self, duration: Duration) -> Result<Figures> {
         let server = SocketAddr::new(V4.into(), ECHO_PORT);
+        self.forget()?;
         let (before, time, began) = (interrupts(self.client(), NAME)?, self.times(), Instant::now());
         let stream = Iperf::seconds(duration.as_secs() as u32).to(&self.host, V4.into())?;
         let (seconds, after) = (began.elapsed().as_secs_f64(), self.times());
@@ -125,12 +126,18 @@ impl Scene {
         measure: impl FnOnce() -> Result<Latency>,
     ) -> Result<Latency> {
         let seconds = duration.as_secs() as u32 + 1;
+        self.forget()?;
         std::thread::scope(|scope| {
             let stream = scope.spawn(|| Iperf::seconds(seconds).to(&self.host, V4.into()));
             let measured = measure();
             stream.join().expect("a stream does not panic")?;
             measured
         })
+    }
+
+    /// Has the sender's kernel forget how earlier connections went: it begins later ones with smaller windows.
+    fn forget(&self) -> Result<()> {
+        self.host.netns().run("ip", &["tcp_metrics", "flush"]).map(drop)
     }
 
     fn client(&self) -> &Client {
