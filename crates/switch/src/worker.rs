@@ -79,7 +79,7 @@ pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
-pub(crate) use guest::{GuestCells, GuestOutput, GuestSource, Probes};
+pub(crate) use guest::{GuestCells, GuestOutput, GuestSource, ProbeNotes};
 pub(crate) use key::deeper_fields;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use moderation::{Choice, ModeratedQueue, Moderation};

@@ -15,7 +15,7 @@ use super::{Change, Control, netdevs};
 use crate::counters::RingGauge;
 use crate::guests::{GuestKey, Meeting};
 use crate::worker::{
-    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, Probes, QUANTUM_BYTES,
+    Command, Exchange, Feed, GuestOutput, GuestSource, ModeratedQueue, Outlet, ProbeNotes, QUANTUM_BYTES,
     ServedSource, Source,
 };
 
@@ -269,7 +269,7 @@ impl Control {
         let Ok(instance) = self.instance() else { return };
         let supply = (instance.intake(Lane::default()).number, Arc::clone(&instance.stock.arena));
         let worker = self.ports[&key.id].worker;
-        let probes = Probes { notes: self.loops.notes(), port: key.id };
+        let probes = ProbeNotes { notes: self.loops.notes(), port: key.id };
         let slot = self.workers[worker].serve(ServedSource {
             feed: Feed::Port(key.id),
             source: Source::Guest(Box::new(GuestSource::new(

@@ -32,14 +32,14 @@ pub(crate) struct Exchange {
     magazine: Magazine,
     /// By worker; to itself there is none.
     to: Vec<Option<Towards>>,
-    from: Vec<From>,
+    from: Vec<Inbound>,
     bell: Arc<Attention>,
 }
 
 /// Frames that came out of one ring, by the port that their packets came in by; they may wrap. The owner writes them.
 type Taken = Arc<[AtomicU32]>;
 
-struct From {
+struct Inbound {
     parcels: Consumer<Parcel>,
     taken: Taken,
 }
@@ -80,7 +80,7 @@ impl Exchange {
                 let towards = (from != to).then(|| {
                     let (parcels, received) = RingBuffer::new(EXCHANGE_FRAMES);
                     let taken: Taken = (0..ports).map(|_| AtomicU32::new(0)).collect();
-                    ends[to].from.push(From { parcels: received, taken: Arc::clone(&taken) });
+                    ends[to].from.push(Inbound { parcels: received, taken: Arc::clone(&taken) });
                     let handed = vec![0; ports].into_boxed_slice();
                     Towards { parcels, handed, taken, bell: Arc::clone(&ends[to].bell), is_owed: false }
                 });
@@ -135,7 +135,7 @@ impl Exchange {
 
     /// The frames of the next packet that was handed over, into `packet`, which is empty. Whether there was one.
     pub(super) fn take(&mut self, packet: &mut Vec<Parcel>) -> bool {
-        for From { parcels, taken } in &mut self.from {
+        for Inbound { parcels, taken } in &mut self.from {
             while let Ok(parcel) = parcels.pop() {
                 let taken = &taken[usize::from(parcel.leaving.input.0)];
                 taken.store(taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);

@@ -65,12 +65,12 @@ pub(super) struct Lost {
 }
 
 /// Where loop probes are noted that come from a guest.
-pub(crate) struct Probes {
+pub(crate) struct ProbeNotes {
     pub(crate) notes: Arc<LoopProbes>,
     pub(crate) port: PortId,
 }
 
-impl Probes {
+impl ProbeNotes {
     #[inline]
     fn note(&self, packet: &[u8]) -> bool {
         self.notes.note(self.port.0, packet)
@@ -90,7 +90,7 @@ pub(crate) struct GuestSource {
     /// What its worker calls the receive queue of the pair, which the guest's packets may answer.
     answers: usize,
     cells: Arc<GuestCells>,
-    probes: Probes,
+    probes: ProbeNotes,
     arena: Arc<Arena>,
     /// The collector whose supply has free frames of the arena.
     supply: u8,
@@ -107,7 +107,7 @@ impl GuestSource {
     pub(crate) fn new(
         (queue, answers): (ModeratedQueue, usize),
         features: Features,
-        (cells, probes): (Arc<GuestCells>, Probes),
+        (cells, probes): (Arc<GuestCells>, ProbeNotes),
         (supply, arena): (u8, Arc<Arena>),
     ) -> Self {
         Self { queue, answers, cells, probes, arena, supply, features, is_armed: true, is_broken: false }
