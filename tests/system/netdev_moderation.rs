@@ -92,6 +92,12 @@ impl Scene {
             self.deferrals().is_ok_and(|found| is_set(&found))
         })
     }
+
+    /// The veth takes no limits, and says why.
+    fn wait_for_problem(&self) -> Result<()> {
+        let has_problem = |netdev: CoalesceNetdev| !netdev.rx.problem.is_empty();
+        wait::until("the netdev to say why", LIMIT, || self.netdev(VETH).is_ok_and(has_problem))
+    }
 }
 
 fn make_veth(lab: &Lab) -> Result<()> {
@@ -158,9 +164,7 @@ fn by_napi() -> Outcome {
 
     // Other instances come, which know nothing of it.
     scene.gro("off")?;
-    wait::until("the netdev to say why", LIMIT, || {
-        scene.netdev(VETH).is_ok_and(|at| !at.rx.problem.is_empty())
-    })?;
+    scene.wait_for_problem()?;
     scene.gro("on")?;
     scene.wait_for_deferral(20, 2)?;
     let again = scene.deferrals()?;
@@ -173,9 +177,7 @@ fn by_napi() -> Outcome {
     scene.daemon.client().wait_port_state(VETH, PortState::NetdevMissing)?;
     make_veth(&scene.lab)?;
     scene.daemon.client().wait_port_state(VETH, PortState::Up)?;
-    wait::until("the netdev to say why", LIMIT, || {
-        scene.netdev(VETH).is_ok_and(|at| !at.rx.problem.is_empty())
-    })?;
+    scene.wait_for_problem()?;
     scene.gro("on")?;
     scene.wait_for_deferral(20, 2)?;
     let again = scene.deferrals()?;

@@ -220,8 +220,9 @@ pub struct Balance {
     pub right: u64,
     /// Left less right.
     pub difference: i64,
+    /// Packets or frames by which a side grew or shrank between two readings; of the two sides, the larger number. The
+    /// difference may be as large. 0 where nothing moves.
     #[serde(default)]
-    /// Packets or frames that moved on one side while both were read twice. So many may be under way; 0 where nothing moves.
     pub moving: u64,
 }
 

@@ -5,11 +5,12 @@
 //! `threshold` that keeps it from happening, and `hints` in layouts that change; of the fast path in the kernel, whether
 //! anything arrives where it must not (`misdelivery`), whether it obeys every change (`changes`), and a hundred thousand
 //! `flows`; of several workers, what it is worth that packets go to the one where they leave (`steering`);
-//! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`); of virtual
-//! machines, what many of them cost while they are idle (`guests`), what one that floods costs others (`guest_flood`), what
-//! others notice when machines or their daemon are killed (`guest_kills`), what it is worth that machines' interrupts are
-//! moderated (`moderation`), how policies respond to loads (`moderation_loads`), and what moderation costs for many
-//! (`moderation_scale`).
+//! of the control side, how long requests wait for others (`waits`), and for another daemon (`takeover`).
+//!
+//! Of virtual machines: `guests` measures what many idle ones cost, `guest_flood` what one that floods costs others, and
+//! `guest_kills` what others notice when machines or their daemon are killed. `moderation` measures what moderation of
+//! interrupts gains, `moderation_scale` what it costs for many machines, and `moderation_loads` how policies respond to
+//! loads.
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.

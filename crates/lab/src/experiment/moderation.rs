@@ -62,8 +62,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let about = "One stream to a guest; then request and response, one at a time, alone and beside such a stream. \
                  Interrupts: those that the switch made during the stream, for packets to the guest and from it. Guest: its \
-                 processor time during the stream, in hundredths of a processor (of a driver: the time for which it works, without \
-                 that for waking up); switch: that of the daemon. Ratios are to \
+                 processor time during the stream, in hundredths of a processor (of a driver: the time for which it works; waking up does not count). Switch: processor time of the daemon. Ratios are to \
                  `off` of the same round.";
     let mut report = Report::begin("moderation", "Moderation of a virtual machine's interrupts", about);
     let outcome = measure(options, &mut report);

@@ -245,7 +245,8 @@ impl Adaptive {
         }
     }
 
-    /// Whether a hold is to begin that would serve so many calls, doubled. If it is barely worth it, two windows have to agree.
+    /// Whether a hold begins. `worth` is twice the number of calls that it would serve. If that is barely enough, two windows have
+    /// to agree.
     fn begins(&mut self, worth: u64) -> bool {
         let was_near = std::mem::replace(&mut self.is_near, (WORTH[1]..2 * WORTH[1]).contains(&worth));
         worth >= 2 * WORTH[1] || (was_near && self.is_near)
@@ -253,7 +254,7 @@ impl Adaptive {
 
     /// Compares the rate under shortened holds with the one under longer holds. Where it has risen the sender waits for the
     /// guest, and any hold makes it slower. Bursts that come at times of their own have the same rate. Holds that are not idle
-    /// are compared once with no holds, where so many packets came that the rates are known.
+    /// are compared with no holds once. That needs enough packets on both sides to know the two rates.
     fn compare(&mut self, counts: &Counts, now: Nanos) {
         let all = self.trial.all(counts);
         if self.is_new && self.is_tried && all.holds >= COMPARED && all.packets >= KNOWN[1] {

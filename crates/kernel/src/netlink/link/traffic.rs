@@ -27,7 +27,7 @@ impl Traffic {
     }
 }
 
-/// That of the netdev of this number.
+/// Packets and bytes of the netdev with this index.
 pub fn traffic(ifindex: IfIndex) -> Result<Traffic, NetlinkError> {
     let request = rt_link::Request::new().op_getlink_do(&header_of(ifindex));
     let mut found = Traffic::default();

@@ -43,7 +43,8 @@ const RANKS: [fn(&Latency) -> Duration; 3] =
 /// Names of what is measured of request and response.
 const EXCHANGES: [&str; 4] = ["alone", "beside", "UDP alone", "UDP beside"];
 
-/// Measures so many rounds and adds their tables. A round gives figures in the order of `ways`, which begin with `off`.
+/// Measures `rounds` rounds and adds a table of their figures. A round gives one figure for each way, in the order of `ways`;
+/// the first way is `off`.
 pub(super) fn report(
     report: &mut Report,
     title: &str,
@@ -142,7 +143,7 @@ pub(super) fn interrupts(client: &Client, port: &str) -> Result<[u64; 2]> {
     }))
 }
 
-/// A second, of counts before and after so many seconds.
+/// Two counters as rates: what they grew by in `seconds` seconds, for each second.
 pub(super) fn rates(before: [u64; 2], after: [u64; 2], seconds: f64) -> [f64; 2] {
     [0, 1].map(|which| after[which].saturating_sub(before[which]) as f64 / seconds)
 }

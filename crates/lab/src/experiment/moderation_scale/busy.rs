@@ -34,7 +34,7 @@ pub(super) struct Found {
     pub(super) switch: f64,
 }
 
-/// Has so many machines receive, at so many packets a second for all, with each of these ways in turn.
+/// Sends `rate` packets a second to `guests` machines together, with each way in turn.
 pub(super) fn measure(
     guests: u32,
     rate: u32,
