@@ -1,7 +1,8 @@
 //! Guest scenarios: the built program on Debian's 6.12 kernel, with NICs that drivers of real and virtual hardware run.
 //!
 //! Each scenario is a boot of its own. In the guest this same program runs, with the scenario's name, and its output is
-//! the guest's. In one scenario the program runs outside, and the guest is a virtual machine at its port. `FOREBAY_BIN` names the program to test; it is built with cargo otherwise.
+//! the guest's. In one scenario the program runs outside, and the guest is a virtual machine at its port. `FOREBAY_BIN`
+//! names the program to test; it is built with cargo otherwise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod faults;
