@@ -2,10 +2,11 @@
 //! a damaged packet.
 
 use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
 
 use forebay_testbed::machine::Machine;
 use forebay_testbed::programs::{dhcp, ping::Ping, web};
-use forebay_testbed::{LabError, PortKind};
+use forebay_testbed::{PortKind, wait};
 
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
 use crate::machine_offloads::{OTHER_V4, SNMP, Scene, V4, damaged, is_host_content};
@@ -15,6 +16,7 @@ const OTHER_LEASE: Ipv4Addr = Ipv4Addr::new(10, 66, 100, 2);
 const PAGE_BYTES: u32 = 8 << 20;
 /// A machine waits for a connection to this port, and ends.
 const END_PORT: u16 = 9;
+const END_LIMIT: Duration = Duration::from_secs(20);
 
 pub fn register(suite: &mut Suite) {
     suite.heavy_on_forebay("a_virtual_machine_gets_its_address_by_dhcp_and_gives_one", addresses);
@@ -29,8 +31,9 @@ fn page() -> Vec<u8> {
 
 /// Has a machine that waits for it end. What it wrote; it found no packet damaged.
 fn end(scene: &Scene, machine: Machine, v4: Ipv4Addr) -> Result<String, Box<dyn std::error::Error>> {
-    let connected = scene.host.netns().enter(|| TcpStream::connect((v4, END_PORT)))?;
-    connected.map_err(|error| LabError::system("having the machine end", error))?;
+    // It listens when its script has come that far.
+    let connect = || scene.host.netns().enter(|| TcpStream::connect((v4, END_PORT))).ok()?.ok();
+    wait::until_some("the machine to hear that it is to end", END_LIMIT, connect)?;
     let said = machine.wait()?;
     assert_eq!(damaged(&said), [0, 0], "{said}");
     Ok(said)
