@@ -16,6 +16,7 @@
 //!
 //! Nothing here allocates, locks or logs once the worker runs; commands from the control thread come between turns.
 
+mod arrivals;
 mod cache;
 mod calls_due;
 mod checksums;
@@ -89,6 +90,7 @@ pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use slot::Slot;
 pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, SuppliedBy, Supply, XskSource};
 
+use arrivals::Arrivals;
 use doorbell::Doorbell;
 use join::JointRun;
 use parcel::Parcel;
@@ -148,6 +150,7 @@ pub(crate) struct Worker {
     runs: Vec<JointRun>,
     flood: WorkerFlood,
     linger: Linger,
+    arrivals: Arrivals,
     cache: RulingCache,
     repeats: Repeats,
     proposals: Proposals,
@@ -193,6 +196,7 @@ impl Worker {
             runs: Vec::with_capacity(TURN),
             flood: WorkerFlood::new(&shared.flood),
             linger: Linger::new(shared.linger_ns),
+            arrivals: Arrivals::new(index, TURN),
             cache,
             repeats: Repeats::new(),
             proposals,

@@ -231,10 +231,13 @@ impl Worker {
         }
         if let Some(cells) = &port.latency {
             // What programs read, and what a device's clock is kept at by PTP.
-            let cell = cells.of(self.index);
-            let hints = packets.map(|index| self.hints_of(index));
-            let arrived = hints.filter(|hints| hints.has(Hint::RxTimestamp));
-            arrived.for_each(|hints| cell.observe(hints.rx_timestamp, moment.tai_ns));
+            for index in packets {
+                let hints = self.hints_of(index);
+                if hints.has(Hint::RxTimestamp) {
+                    let arrived = hints.rx_timestamp;
+                    self.arrivals.observe(cells, arrived, moment);
+                }
+            }
         }
     }
 

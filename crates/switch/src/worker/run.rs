@@ -28,6 +28,7 @@ impl Worker {
         let mut clock = Clock::new(self.shared.started);
         loop {
             let looked = clock.read();
+            self.arrivals.settle(looked);
             let wait = self.wait(&mut clock, looked.now);
             let woken = if wait == Wait::None { looked } else { clock.read() };
             self.observe_poll(wait != Wait::None, woken.now);
@@ -35,6 +36,7 @@ impl Worker {
             let (mut served, mut packets) = (0, 0);
             while served < TURN {
                 let moment = clock.read();
+                self.arrivals.settle(moment);
                 if !self.obey(moment) {
                     return;
                 }

@@ -8,6 +8,7 @@ impl Worker {
     /// What the loop does between two waits, once: obey, pass on what was handed over, serve one source. Says how many
     /// packets that was.
     pub(crate) fn step(&mut self, moment: Moment) -> usize {
+        self.arrivals.settle(moment);
         self.obey(moment);
         self.call_those_due(moment.now);
         let handed = self.deliver_handed(moment.now);
