@@ -131,7 +131,11 @@ impl Contender {
             Contender::Tcx | Contender::TcxRule | Contender::Xdp | Contender::Uplink => {
                 Box::new(Forebay::start(lab, options().offloaded())?)
             }
-            Contender::Guests => Box::new(Forebay::start(lab, options().offloaded())?),
+            Contender::Guests => {
+                // The DPDK program joins its two guests, which is a loop; no peer looks for any.
+                let unguarded = ForebayOptions::with_config("[loop]\ndetect = false\n");
+                Box::new(Forebay::start(lab, unguarded.pinned_to(WORKER_CPU).offloaded())?)
+            }
             Contender::OvsDpdk => Box::new(Ovs::start_with_dpdk(lab, WORKER_CPU)?),
             Contender::OvsDpdkWhole => Box::new(Ovs::start_with_dpdk_and_whole_packets(lab, WORKER_CPU)?),
             Contender::TcxSlow | Contender::XdpSlow | Contender::XdpFlowIds => {
