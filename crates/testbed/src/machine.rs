@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::command::Background;
+use crate::command::{self, Background};
 use crate::{Lab, LabError, Result};
 
 const EMULATOR: &str = "linux.uml";
 /// A machine has booted within this time, on a machine that is busy with others.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(20);
+const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 /// So often the machine looks whether its starter is still there. It ends by itself when not.
 const LOOK_SECONDS: u32 = 2;
 const READY: &str = "machine: ready";
@@ -115,6 +116,19 @@ impl Machine {
             behind.split_whitespace().nth(2).and_then(|word| word.parse().ok()) == Some(group)
         })
         .collect()
+    }
+
+    /// Runs it before all ordinary programs from now on (SCHED_FIFO), as if it had a processor of its own.
+    ///
+    /// # Errors
+    /// When the kernel refuses that.
+    pub fn run_before_others(&self) -> Result<()> {
+        for pid in self.pids() {
+            let mut command = Command::new("chrt");
+            command.args(["--all-tasks", "--fifo", "--pid", "1", &pid.to_string()]);
+            command::run(command, CHANGE_LIMIT)?.success()?;
+        }
+        Ok(())
     }
 
     /// Waits until it has written this.

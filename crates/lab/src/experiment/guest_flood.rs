@@ -9,10 +9,11 @@ use forebay_testbed::Result;
 use forebay_testbed::machine::Machine;
 use forebay_testbed::measure::latency::Latency;
 use forebay_testbed::programs::guest_flood::GuestFlood;
+use forebay_testbed::programs::ping::PingReport;
 
 use super::{Cell, OutputOptions, Report, SENDER_CPU, Table, WORKER_CPU};
 use attacker::Kind;
-use scene::{Scene, Seen};
+use scene::{Scene, Seen, Victim};
 
 /// Promise: the p99 of TCP request and response under a flood is at most this many times that without.
 const PROMISED_RATIO: f64 = 3.0;
@@ -27,7 +28,12 @@ pub struct Options {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10))]
     pub seconds: u32,
     /// Floods to measure, in this order
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "unknown,known,broadcast,in-process")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "unknown,known,machine,broadcast,in-process"
+    )]
     pub floods: Vec<Kind>,
     /// Where the report goes.
     #[command(flatten)]
@@ -41,7 +47,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let about = format!(
         "A guest of a vhost-user port sends 60-byte frames as fast as it can, from processor {SENDER_CPU}, which it has for \
-         itself; the switch's worker is on processor {WORKER_CPU}, and so is everybody else where there are two. Meanwhile \
+         itself; the switch's worker is on processor {WORKER_CPU}, and so is everybody else where there are two. The \
+         virtual machine that is pinged runs there before all others, as if it had a processor of its own. Meanwhile \
          a container pings another container and a virtual machine {} times each, one a millisecond, and exchanges single \
          bytes over TCP with each. Ratio: p99 under the flood to p99 before.",
         options.pings
@@ -99,14 +106,26 @@ fn ratio(quiet: &Latency, flooded: &Latency) -> f64 {
     flooded.p99.as_secs_f64() / quiet.p99.as_secs_f64()
 }
 
+fn lost(pings: &PingReport) -> u32 {
+    pings.sent.saturating_sub(pings.received)
+}
+
+/// Reasons and numbers, as `tx_full 12`.
+fn drops_of(victim: &Victim) -> String {
+    let drops = victim.drops.iter().map(|(reason, packets)| format!("{reason} {packets}"));
+    drops.collect::<Vec<_>>().join(", ")
+}
+
 fn fill(report: &mut Report, rows: &[Row]) {
     let columns = [
         "flood",
         "offered, Mpps",
         "taken, Mpps",
         "to",
+        "pings lost quiet",
         "pings lost",
         "of",
+        "dropped at its port",
         "p50 quiet, µs",
         "p50 flooded, µs",
         "p99 quiet, µs",
@@ -125,8 +144,10 @@ fn fill(report: &mut Report, rows: &[Row]) {
                 seen.offered_mpps.into(),
                 seen.taken_mpps.into(),
                 victim.name.into(),
-                (victim.pings.sent.saturating_sub(victim.pings.received)).into(),
+                lost(&victim.quiet_pings).into(),
+                lost(&victim.pings).into(),
                 victim.pings.sent.into(),
+                drops_of(victim).into(),
                 micros(Some(quiet), |latency| latency.p50),
                 micros(flooded, |latency| latency.p50),
                 micros(Some(quiet), |latency| latency.p99),
@@ -137,6 +158,7 @@ fn fill(report: &mut Report, rows: &[Row]) {
     }
     report.table(table);
     report.note(
-        "Offered: packets that the guest's ring took. Taken: packets that the switch counted at the port.",
+        "Offered: packets that the guest's ring took. Taken: packets that the switch counted at the port. Quiet: before the \
+         flood. Dropped: all packets for the victim that the switch dropped while it was pinged, those of the flood included.",
     );
 }

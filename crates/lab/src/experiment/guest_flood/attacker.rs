@@ -10,7 +10,7 @@ use std::time::Instant;
 use forebay_testbed::frame::{BROADCAST, Frame};
 use forebay_testbed::measure::cpu;
 use forebay_testbed::programs::guest_flood::{GuestFlood, GuestFloodOptions, Sent};
-use forebay_testbed::{Host, Lab, LabError, Result};
+use forebay_testbed::{Lab, LabError, Result};
 use forebay_vhost::Features;
 use forebay_vhost::driver::{FrontEnd, FrontEndOptions};
 
@@ -36,6 +36,8 @@ pub enum Kind {
     Unknown,
     /// By DPDK, to a third container
     Known,
+    /// By DPDK, to the machine that is pinged
+    Machine,
     /// By DPDK, to all
     Broadcast,
     /// By a thread of this process, to a third container
@@ -47,6 +49,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Kind::Unknown => "to an unknown station",
             Kind::Known => "to a third container",
+            Kind::Machine => "to the machine",
             Kind::Broadcast => "broadcasts",
             Kind::InProcess => "by a thread, to a third container",
         })
@@ -59,6 +62,15 @@ impl Kind {
     }
 }
 
+/// Stations that a flood may be for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Targets {
+    /// The third container.
+    pub(super) container: [u8; 6],
+    /// The machine that is pinged.
+    pub(super) machine: [u8; 6],
+}
+
 /// A flood under way.
 pub(super) enum Attacker {
     Dpdk(GuestFlood),
@@ -66,12 +78,13 @@ pub(super) enum Attacker {
 }
 
 impl Attacker {
-    /// Floods by the port with this socket; `target` is the third container.
-    pub(super) fn start(kind: Kind, lab: &Lab, socket: &Path, target: &Host) -> Result<Attacker> {
+    /// Floods by the port with this socket.
+    pub(super) fn start(kind: Kind, lab: &Lab, socket: &Path, targets: Targets) -> Result<Attacker> {
         let destination = match kind {
             Kind::Unknown => NOBODY,
             Kind::Broadcast => BROADCAST,
-            Kind::Known | Kind::InProcess => target.mac(),
+            Kind::Known | Kind::InProcess => targets.container,
+            Kind::Machine => targets.machine,
         };
         if kind.is_dpdk() {
             let options = GuestFloodOptions {
