@@ -29,9 +29,6 @@ pub const MAX_RING: u32 = 32_768;
 /// Bytes that a packet to be sent may have with its header: 64 KiB of payload, and room for headers in front.
 pub const MAX_PACKET_BYTES: u32 = 65_536 + 256;
 
-/// Entries of a packed ring that [`Ring::waiting`] looks at.
-const LOOK_AHEAD: u16 = 128;
-
 /// A ring of either kind. Matched once for each verb below.
 #[derive(Debug)]
 pub(crate) enum Ring {
@@ -111,7 +108,7 @@ impl Ring {
         either!(self, ring => ring.has_waiting())
     }
 
-    /// Number of buffers that wait; of a packed ring, entries, and not more than [`LOOK_AHEAD`].
+    /// Number of places of the ring that wait; see [`crate::Virtqueue::waiting`].
     pub(crate) fn waiting(&self) -> u16 {
         either!(self, ring => ring.waiting())
     }

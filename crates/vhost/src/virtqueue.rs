@@ -170,8 +170,8 @@ impl Virtqueue {
         self.ring.has_waiting()
     }
 
-    /// Number of buffers that wait. Of a packed ring it is the number of entries, at most 128, which are looked at one by
-    /// one: ask seldom, and prefer [`Virtqueue::has_waiting`].
+    /// Number of places of the ring whose buffers wait: entries of a split ring, descriptors of a packed one. A packed ring
+    /// is searched, at one read for each doubling of its size: prefer [`Virtqueue::has_waiting`].
     #[inline]
     pub fn waiting(&self) -> u16 {
         self.ring.waiting()
@@ -320,6 +320,12 @@ impl Virtqueue {
     #[must_use = "a guest that is not called may sleep for ever"]
     pub fn show(&mut self) -> bool {
         self.ring.show()
+    }
+
+    /// Returns how many places of the ring were completed since [`Virtqueue::take_places`] was called.
+    #[inline]
+    pub fn places(&self) -> u32 {
+        self.places
     }
 
     /// Returns how many places of the ring were completed since this was asked last: used entries of a split ring,

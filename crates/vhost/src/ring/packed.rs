@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::LOOK_AHEAD;
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, ReadyBuffer, WRITE, Walk, usual};
 use super::packed_notes::PackedNotes;
 use super::position::{AVAIL, FLAGS, ID, LEN, Position, USED};
@@ -228,9 +227,18 @@ impl PackedRing {
         self.is_available(self.next)
     }
 
+    /// The guest shows entries in their order, so one that is shown says that all before it are: except for the first of
+    /// several, which may be shown last.
     pub(super) fn waiting(&self) -> u16 {
-        let limit = self.size.min(LOOK_AHEAD);
-        (0..limit).take_while(|ahead| self.is_available(self.next.after(*ahead, self.size))).count() as u16
+        let (mut shown, mut limit) = (0, if self.has_waiting() { self.size } else { 0 });
+        while shown < limit {
+            let ahead = shown + (limit - shown) / 2;
+            match self.is_available(self.next.after(ahead, self.size)) {
+                true => shown = ahead + 1,
+                false => limit = ahead,
+            }
+        }
+        shown
     }
 
     pub(super) fn base(&self) -> u32 {

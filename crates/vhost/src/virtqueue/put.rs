@@ -39,6 +39,14 @@ impl Virtqueue {
         }
     }
 
+    /// Returns how many places a packet of `len` bytes takes of a receive queue if all buffers are as long as the next one. One
+    /// if that is of several pieces. Packet path.
+    pub fn places_for(&mut self, len: u32) -> u32 {
+        self.look_ahead(Direction::ToGuest, Purpose::Write);
+        let needed = len.saturating_add(self.header_bytes);
+        self.ready.first().map_or(1, |buffer| needed.div_ceil(buffer.piece.len().max(1)))
+    }
+
     /// The same for a packet that takes several buffers, or one of another kind.
     fn put_any<'a>(
         &mut self,

@@ -69,6 +69,33 @@ fn a_packet_and_its_header_come_out_as_they_went_in() {
 }
 
 #[test]
+fn a_queue_says_how_many_places_wait_and_a_packet_takes() {
+    for features in kinds().map(|features| features.with(Features::MRG_RXBUF)) {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(0).expect("the driver's ring");
+        for round in 0..20 {
+            assert_eq!((queue.waiting(), queue.places_for(10)), (0, 1), "nothing was shown");
+            offer(&mut driver, 5);
+            driver.publish();
+            assert_eq!((queue.waiting(), queue.places()), (5, 0), "round {round}");
+            // A header of 12 bytes, and buffers of 100.
+            assert_eq!([88, 89, 188, 189].map(|len| queue.places_for(len)), [1, 2, 2, 3]);
+            assert_eq!(put(&mut queue, &[1; 189]), Put::Done);
+            assert_eq!((queue.waiting(), queue.places()), (2, 3));
+            assert_eq!(put(&mut queue, &[1; 88]), Put::Done);
+            assert_eq!((queue.waiting(), queue.places()), (1, 4));
+            assert_eq!(put(&mut queue, &[]), Put::Done);
+            assert_eq!(queue.take_places(), 5);
+            let _ = queue.publish();
+            while driver.used().is_some() {}
+        }
+        offer(&mut driver, 8);
+        driver.publish();
+        assert_eq!(queue.waiting(), 8, "a full ring");
+    }
+}
+
+#[test]
 fn a_header_may_lie_in_a_descriptor_of_its_own_or_in_several() {
     for features in kinds() {
         for indirect in [false, true] {
