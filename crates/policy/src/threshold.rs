@@ -29,6 +29,8 @@ impl Th {
     pub const MAX: Th = Th(16);
     /// α = 1: a queue may hold as much as is free.
     pub const ONE: Th = Th(10);
+    /// α = 1/8.
+    pub const EIGHTH: Th = Th(7);
 
     /// `None` outside of 3 to 16.
     pub const fn new(th: u8) -> Option<Th> {
