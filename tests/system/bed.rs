@@ -190,7 +190,8 @@ impl Drop for Bed {
 }
 
 /// Drops that a stream which fills every queue may cause.
-pub const CONGESTION: [&str; 5] = ["over_threshold", "rx_ring_full", "collector_full", "no_frame", "tx_full"];
+pub const CONGESTION: [&str; 6] =
+    ["over_threshold", "rx_ring_full", "collector_full", "no_frame", "tx_full", "tx_over_share"];
 
 /// Packets that the kernel carried by itself; others count them too.
 const OFFLOADED_PACKETS: &str = "offloaded_packets";

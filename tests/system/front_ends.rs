@@ -2,6 +2,7 @@
 //! was killed: options of the socket, client mode, and faults.
 
 mod client;
+mod crowd;
 mod faults;
 mod moderation;
 mod moved;
@@ -30,6 +31,7 @@ pub const FLOOD_VARIABLE: &str = "FOREBAY_TEST_FRONT_END";
 pub fn register(suite: &mut Suite) {
     socket::register(suite);
     client::register(suite);
+    crowd::register(suite);
     faults::register(suite);
     moderation::register(suite);
     moved::register(suite);

@@ -77,6 +77,8 @@ drop_reasons! {
     PortDown => "port_down",
     /// The output port's transmit queue was full.
     TxFull => "tx_full",
+    /// Few of a guest's receive buffers, or places on the way to its worker, were free, and the input port had its share.
+    TxOverShare => "tx_over_share",
     /// The packet is longer than the output port's MTU allows.
     TxTooBig => "tx_too_big",
     /// The output port's netdev is down or gone.
@@ -98,7 +100,11 @@ impl DropReason {
     pub const fn is_output(self) -> bool {
         matches!(
             self,
-            DropReason::TxFull | DropReason::TxTooBig | DropReason::TxPortDown | DropReason::TxError
+            DropReason::TxFull
+                | DropReason::TxOverShare
+                | DropReason::TxTooBig
+                | DropReason::TxPortDown
+                | DropReason::TxError
         )
     }
 

@@ -102,8 +102,11 @@ impl Exchange {
     ) -> Result<(), Undeliverable> {
         let towards = self.to.get_mut(owner).and_then(Option::as_mut).ok_or(Undeliverable::Full)?;
         let frames = pieces.frames(&self.arena);
-        if !towards.has_room(leaving.input, frames) {
+        if frames > towards.parcels.slots() {
             return Err(Undeliverable::Full);
+        }
+        if !towards.has_room(leaving.input, frames) {
+            return Err(Undeliverable::OverShare);
         }
         parcel::push(&mut towards.parcels, pieces, leaving, (&self.arena, &mut self.magazine))?;
         let handed = &mut towards.handed[usize::from(leaving.input.0)];
@@ -229,7 +232,8 @@ mod tests {
     }
 
     fn hand(exchange: &mut Exchange, input: PortId, bytes: usize) -> Result<(), Undeliverable> {
-        let leaving = Leaving { port: OUTPUT, input, mark: 0, packets: 1, undone: NetHeader::default() };
+        let undone = NetHeader::default();
+        let leaving = Leaving { port: OUTPUT, input, mark: 0, is_flooded: false, packets: 1, undone };
         exchange.hand(1, &Pieces::whole(&vec![0; bytes]), leaving)
     }
 
@@ -248,6 +252,7 @@ mod tests {
         for _ in 0..3 {
             let flooded = (0..2 * EXCHANGE_FRAMES).filter(|_| hand(&mut one, FLOODS, 100).is_ok()).count();
             assert_eq!(flooded, EXCHANGE_FRAMES / 2);
+            assert_eq!(hand(&mut one, FLOODS, 100), Err(Undeliverable::OverShare));
             let quiet = (0..EXCHANGE_FRAMES).filter(|_| hand(&mut one, QUIET, 100).is_ok()).count();
             assert_eq!(quiet, EXCHANGE_FRAMES / 4, "as much as is free then");
             assert_eq!(take_all(&mut other), flooded + quiet);

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use arrayvec::ArrayVec;
 use forebay_control::PortId;
 use forebay_kernel::LoopProbes;
-use forebay_policy::{Nanos, Piece};
+use forebay_policy::{Nanos, Piece, RingShare, Sender};
 use forebay_pool::{Arena, Burst, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
 use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
 use forebay_wire::cut::{Cut, Uncuttable};
@@ -324,14 +324,16 @@ enum Untaken {
 
 fn untaken(error: Undeliverable) -> Untaken {
     match error {
-        Undeliverable::Full | Undeliverable::Down => Untaken::NoFrame,
+        Undeliverable::Full | Undeliverable::OverShare | Undeliverable::Down => Untaken::NoFrame,
         Undeliverable::TooLong => Untaken::TooBig,
     }
 }
 
-/// A guest's receive queues.
+/// A guest's receive queues. Ports that send to it share each of them ([`RingShare`]).
 pub(crate) struct GuestOutput {
     queues: Vec<ModeratedQueue>,
+    /// One for each queue.
+    shares: Vec<RingShare>,
     /// What both ends agreed on.
     features: Features,
     cells: Arc<GuestCells>,
@@ -345,7 +347,8 @@ impl GuestOutput {
     pub(crate) fn new(mut queues: Vec<ModeratedQueue>, features: Features, cells: Arc<GuestCells>) -> Self {
         // A worker looks for buffers when it has packets.
         queues.iter_mut().for_each(|queue| queue.virtqueue.suppress_kicks());
-        Self { queues, features, cells, is_owed: false, is_broken: false }
+        let shares = vec![RingShare::default(); queues.len()];
+        Self { queues, shares, features, cells, is_owed: false, is_broken: false }
     }
 
     pub(crate) fn into_queues(self) -> Vec<ModeratedQueue> {
@@ -367,20 +370,22 @@ impl GuestOutput {
         let Leaving { packets, undone, .. } = leaving;
         if undone.is_plain() || self.features.takes(undone) {
             let len = pieces.len();
-            return Sent::whole(self.put(*undone, pieces.in_order(), len), *packets, len);
+            let put = self.put(*undone, pieces.in_order(), len, leaving.sender());
+            return Sent::whole(put, *packets, len);
         }
         let mut bytes = 0;
         let finished = finish(pieces, undone, |pieces| {
             let len = pieces.iter().map(|piece| piece.len()).sum();
-            self.put(NetHeader::default(), pieces.iter().copied(), len).inspect(|()| bytes += len as u64)
+            let put = self.put(NetHeader::default(), pieces.iter().copied(), len, leaving.sender());
+            put.inspect(|()| bytes += len as u64)
         });
         Sent { packets: finished.put, bytes, lost: finished.lost }
     }
 
     /// Copies a packet that lies in one piece, and of which nothing is left undone.
     #[inline]
-    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Undeliverable> {
-        self.put(NetHeader::default(), std::iter::once(bytes), bytes.len())
+    pub(super) fn send_bytes(&mut self, bytes: &[u8], sender: Sender) -> Result<(), Undeliverable> {
+        self.put(NetHeader::default(), std::iter::once(bytes), bytes.len(), sender)
     }
 
     /// Copies a packet that another worker handed over.
@@ -394,6 +399,7 @@ impl GuestOutput {
         undone: NetHeader,
         pieces: impl Iterator<Item = &'p [u8]> + Clone,
         len: usize,
+        sender: Sender,
     ) -> Result<(), Undeliverable> {
         if self.is_broken {
             return Err(Undeliverable::Full);
@@ -402,9 +408,16 @@ impl GuestOutput {
             1 => 0,
             queues => queue_of(pieces.clone(), queues),
         };
-        let queue = &mut self.queues[number];
+        let (queue, share) = (&mut self.queues[number], &mut self.shares[number]);
+        if !share.is_open() && !admits(share, sender, &mut queue.virtqueue, len as u32) {
+            queue.note_full();
+            self.is_owed = true;
+            return Err(Undeliverable::OverShare);
+        }
+        let before = queue.virtqueue.places();
         match queue.virtqueue.put(undone, pieces.clone(), len as u32) {
             Ok(Put::Done) => {
+                share.take(sender, queue.virtqueue.places() - before);
                 queue.count(len as u32, || pieces.clone().next());
                 self.is_owed = true;
             }
@@ -436,11 +449,21 @@ impl GuestOutput {
     /// Shows the guest what was written, and calls it if it wants that.
     pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
         self.is_owed = false;
-        self.queues.iter_mut().for_each(|queue| queue.show(moderation, now));
+        for (queue, share) in self.queues.iter_mut().zip(&mut self.shares) {
+            queue.show(moderation, now);
+            share.look(now, || queue.virtqueue.waiting().into());
+        }
         if !self.is_broken && self.queues[0].virtqueue.is_broken() {
             self.breaks(RingError::MemoryFault);
         }
     }
+}
+
+/// Whether a packet of `len` bytes may be put into a queue of which others are to have some.
+#[inline(never)]
+fn admits(share: &mut RingShare, sender: Sender, virtqueue: &mut Virtqueue, len: u32) -> bool {
+    let (places, free) = (virtqueue.places_for(len), virtqueue.waiting());
+    share.admits(sender, places, free.into())
 }
 
 /// Packets between two stations go by one queue, in order.

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 use forebay_control::PortId;
+use forebay_policy::Sender;
 use forebay_pool::{Arena, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, PacketSegments, Segment};
 use forebay_wire::net_header::NetHeader;
 use forebay_xsk::TagEdit;
@@ -21,10 +22,20 @@ pub(super) struct Leaving {
     pub(super) input: PortId,
     /// The packet's mark (`SO_MARK`).
     pub(super) mark: u32,
+    /// It is one of the copies of a flooded packet.
+    pub(super) is_flooded: bool,
     /// Packets that it stands for where packets are counted.
     pub(super) packets: u32,
     /// What its sender left to others, of the packet as it leaves.
     pub(super) undone: NetHeader,
+}
+
+impl Leaving {
+    /// Who shares a queue with others by this packet.
+    #[inline]
+    pub(super) fn sender(&self) -> Sender {
+        Sender { port: self.input.0, is_flooded: self.is_flooded }
+    }
 }
 
 /// One frame of a packet for a port. Frames of one packet follow each other.
@@ -41,6 +52,8 @@ pub(super) struct Parcel {
 pub(super) enum Undeliverable {
     /// There is no room in the queue, or no free frame.
     Full,
+    /// There is room in the queue, and the port that the packet came in by has its share of it.
+    OverShare,
     /// The packet takes more frames than a packet may have.
     TooLong,
     /// The queue is not there.

@@ -5,7 +5,7 @@
 
 use forebay_control::PortId;
 use forebay_kernel::PROBE_BYTES;
-use forebay_policy::Nanos;
+use forebay_policy::{Nanos, Sender};
 
 use super::Worker;
 use super::outlet::Outlet;
@@ -13,6 +13,9 @@ use super::parcel::Undeliverable;
 
 /// Probes that may wait; those beyond are lost, and others follow.
 const WAITING: usize = 64;
+
+/// Sender of probes, which is no port.
+const THE_SWITCH: Sender = Sender { port: u16::MAX, is_flooded: false };
 
 /// A probe, and the guest's port that it is to leave by.
 pub(crate) type ProbeToGuest = (PortId, [u8; PROBE_BYTES]);
@@ -59,8 +62,8 @@ impl Worker {
         let Some(Outlet::Guest(guest)) = self.outlets[usize::from(port.0)].as_deref_mut() else {
             return true;
         };
-        let sent = guest.send_bytes(probe);
+        let sent = guest.send_bytes(probe, THE_SWITCH);
         guest.show(&mut self.moderation, now);
-        sent != Err(Undeliverable::Full)
+        !matches!(sent, Err(Undeliverable::Full | Undeliverable::OverShare))
     }
 }

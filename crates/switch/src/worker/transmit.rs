@@ -158,14 +158,14 @@ impl<'a> Out<'a> {
         let input_is_isolated = topology.port(input).is_some_and(|port| port.isolated);
         for port in topology.members(headers.vid).iter().filter_map(|id| topology.port(*id)) {
             if port.id != input && !(port.isolated && input_is_isolated) {
-                self.send(port, packet, headers);
+                self.send_by(self.way_out(port, &headers), port, packet, headers, true);
             }
         }
     }
 
     fn send_to(&mut self, port: PortId, packet: Packet<'a>, headers: Headers) {
         if let Some(port) = self.topology.port(port) {
-            self.send(port, packet, headers);
+            self.send_by(self.way_out(port, &headers), port, packet, headers, false);
         }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Out<'a> {
                 packets
             }
             way => {
-                self.send_by(way, port, packet(index), headers);
+                self.send_by(way, port, packet(index), headers, false);
                 1
             }
         }
@@ -197,11 +197,14 @@ impl<'a> Out<'a> {
         port.way_out(headers.src, headers.dst, self.topology.port(headers.input))
     }
 
-    fn send(&mut self, port: &PortEntry, packet: Packet<'a>, headers: Headers) {
-        self.send_by(self.way_out(port, &headers), port, packet, headers);
-    }
-
-    fn send_by(&mut self, way: Option<Output>, port: &PortEntry, packet: Packet<'a>, headers: Headers) {
+    fn send_by(
+        &mut self,
+        way: Option<Output>,
+        port: &PortEntry,
+        packet: Packet<'a>,
+        headers: Headers,
+        is_flooded: bool,
+    ) {
         let edit = headers.egress(&port.vlans);
         match way {
             Some(Output::Netdev(ifindex)) => {
@@ -216,7 +219,7 @@ impl<'a> Out<'a> {
                 let pieces = Pieces::edited(self.arena, packet.segments, edit);
                 let undone = packet.undone.moved_by(edit.growth());
                 let (input, mark) = (headers.input, headers.mark);
-                let leaving = Leaving { port: port.id, input, mark, packets: 1, undone };
+                let leaving = Leaving { port: port.id, input, mark, is_flooded, packets: 1, undone };
                 let is_guest = matches!(output, Output::Guest { .. });
                 if is_guest && !undone.is_long() && pieces.len() > longest(port, &headers, edit) {
                     self.count_copies(port, 1);
@@ -255,7 +258,7 @@ impl<'a> Out<'a> {
                 let pieces = joint.pieces(arena, burst, &described);
                 let pieces = Pieces::listed(&pieces);
                 let (input, mark, undone) = (headers.input, headers.mark, described.undone());
-                let leaving = Leaving { port: port.id, input, mark, packets, undone };
+                let leaving = Leaving { port: port.id, input, mark, is_flooded: false, packets, undone };
                 self.send_owned(port, owner, &pieces, leaving);
             }
             Some(Output::Memory { .. }) | None => {
@@ -287,7 +290,8 @@ impl<'a> Out<'a> {
     fn send_here(&mut self, port: &PortEntry, packets: impl Iterator<Item = Packet<'a>>, headers: Headers) {
         let edit = headers.egress(&port.vlans);
         let (input, mark) = (headers.input, headers.mark);
-        let leaving = Leaving { port: port.id, input, mark, packets: 1, undone: NetHeader::default() };
+        let undone = NetHeader::default();
+        let leaving = Leaving { port: port.id, input, mark, is_flooded: false, packets: 1, undone };
         let longest = longest(port, &headers, edit);
         let cell = port.cells.of(self.worker);
         let mut outlet = self.outlets[usize::from(port.id.0)].as_mut();
@@ -392,7 +396,10 @@ fn send_one(
         && packet.undone.is_plain()
     {
         let bytes = arena.bytes(&only.frame, only.offset, only.len);
-        let sent = if bytes.len() > longest { Err(Undeliverable::TooLong) } else { guest.send_bytes(bytes) };
+        let sent = match bytes.len() > longest {
+            true => Err(Undeliverable::TooLong),
+            false => guest.send_bytes(bytes, leaving.sender()),
+        };
         return Sent::whole(sent, 1, bytes.len());
     }
     let pieces = Pieces::edited(arena, packet.segments, edit);
@@ -427,6 +434,7 @@ fn alike(records: &[Record]) -> usize {
 fn reason(why: Undeliverable) -> DropReason {
     match why {
         Undeliverable::Full => DropReason::TxFull,
+        Undeliverable::OverShare => DropReason::TxOverShare,
         Undeliverable::TooLong => DropReason::TxTooBig,
         Undeliverable::Down => DropReason::TxPortDown,
     }
