@@ -5,7 +5,7 @@
 use crate::features::Features;
 
 /// Bytes of a command that are read; the rest of a longer one is not looked at, which makes it malformed.
-pub(crate) const MAX_COMMAND_BYTES: usize = 4096;
+pub const MAX_COMMAND_BYTES: usize = 4096;
 
 /// The first byte of an answer.
 const OK: u8 = 0;
@@ -74,7 +74,7 @@ pub enum Event {
 
 /// What the device keeps for the control queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Control {
+pub struct Control {
     features: Features,
     pairs: u16,
     /// Of each queue.
@@ -84,17 +84,19 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(pairs: u16) -> Self {
+    /// Of a device with so many pairs of queues, which was not asked for anything.
+    pub fn new(pairs: u16) -> Self {
         let limits = vec![None; 2 * usize::from(pairs)];
         Self { features: Features::default(), pairs, limits, directions: [None; 2] }
     }
 
-    pub(crate) fn set_features(&mut self, features: Features) {
+    /// Carries out from now on what these features allow.
+    pub fn set_features(&mut self, features: Features) {
         self.features = features;
     }
 
     /// A device that is reset has no limits.
-    pub(crate) fn reset(&mut self, mut tell: impl FnMut(Event)) {
+    pub fn reset(&mut self, mut tell: impl FnMut(Event)) {
         self.directions = [None; 2];
         for queue in 0..self.limits.len() {
             self.set_limits(queue, None, &mut tell);
@@ -110,7 +112,7 @@ impl Control {
     }
 
     /// Carries out a command. Returns the answer and says by `tell` what has changed.
-    pub(crate) fn run(&mut self, command: &[u8], mut tell: impl FnMut(Event)) -> Vec<u8> {
+    pub fn run(&mut self, command: &[u8], mut tell: impl FnMut(Event)) -> Vec<u8> {
         let mut answer = Vec::new();
         match self.carry_out(command, &mut tell, &mut answer) {
             Some(()) => answer.insert(0, OK),

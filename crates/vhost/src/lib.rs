@@ -80,7 +80,7 @@ mod virtqueue;
 
 pub use backend::{Backend, DeviceOptions, MAX_PAIRS, Owner, Progress};
 pub use config::{CONFIG_BYTES, NetConfig};
-pub use control_queue::{Coalescing, Event, RxMode};
+pub use control_queue::{Coalescing, Control, Event, MAX_COMMAND_BYTES, RxMode};
 pub use error::{HeaderError, RingError, VhostError};
 pub use features::Features;
 pub use forebay_wire::net_header::NetHeader;

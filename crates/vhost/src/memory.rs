@@ -86,6 +86,18 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Maps a region that the kernel lends to a device in user space, and adds it. `file` comes from the kernel itself
+    /// (`VDUSE_IOTLB_GET_FD`), so it is not asked for its length or its file system.
+    ///
+    /// # Errors
+    /// The region is empty, wraps around, overlaps another, or cannot be mapped.
+    pub fn add_lent(&mut self, place: RegionPlace, file: &OwnedFd) -> Result<(), VhostError> {
+        self.check(place)?;
+        let mapping = Mapping::of_kernel(place, file)?;
+        self.insert(Region { place, mapping: Arc::new(mapping) });
+        Ok(())
+    }
+
     /// Adds a region of zeroed ordinary memory, for drivers in this process.
     ///
     /// # Errors

@@ -388,7 +388,10 @@ impl Virtqueue {
     }
 
     /// Copies the next command of a control queue into `command`, at most as much as fits. Returns how much that is.
-    pub(crate) fn command(&mut self, command: &mut [u8]) -> Result<Option<usize>, RingError> {
+    ///
+    /// # Errors
+    /// The ring is malformed, and the device is to be broken.
+    pub fn command(&mut self, command: &mut [u8]) -> Result<Option<usize>, RingError> {
         self.pieces.clear();
         let fetched = self.ring.fetch(&self.memory, 0, Direction::Both, &mut self.pieces)?;
         let Some(fetched) = fetched else { return Ok(None) };
@@ -402,7 +405,7 @@ impl Virtqueue {
     }
 
     /// Answers the command that was copied last, as far as the guest left room.
-    pub(crate) fn answer(&mut self, answer: &[u8]) {
+    pub fn answer(&mut self, answer: &[u8]) {
         let Some(Front { chain: Some(fetched), .. }) = self.front.take() else { return };
         let (_, writable) = self.pieces.split();
         let room: u32 = writable.iter().map(Piece::len).fold(0, u32::saturating_add);

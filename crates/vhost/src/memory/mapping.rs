@@ -64,6 +64,16 @@ impl Mapping {
         if needed > len_of_file {
             return Err(VhostError::FileTooShort { needed, len: len_of_file });
         }
+        Self::map(place, file, block)
+    }
+
+    /// Maps a region that the kernel lends, which the caller has checked for overflow. Its file has neither a length nor a
+    /// file system.
+    pub(super) fn of_kernel(place: RegionPlace, file: &OwnedFd) -> Result<Self, VhostError> {
+        Self::map(place, file, rustix::param::page_size() as u64)
+    }
+
+    fn map(place: RegionPlace, file: &OwnedFd, block: u64) -> Result<Self, VhostError> {
         let offset = place.offset - place.offset % block;
         let inset = (place.offset - offset) as usize;
         let mapped = (inset + place.len as usize).next_multiple_of(block as usize);

@@ -148,3 +148,17 @@ fn a_file_that_is_truncated_under_a_copy_breaks_its_guest_alone() {
     again.add(place(0, 1, 0), &other).expect("a region");
     assert!(!again.is_broken(), "the next user of the slot starts anew");
 }
+
+#[test]
+fn a_region_that_the_kernel_lends_needs_no_length_of_its_file() {
+    let zeros: OwnedFd =
+        std::fs::File::options().read(true).write(true).open("/dev/zero").expect("zeros").into();
+    let mut memory = GuestMemory::default();
+    let error = message(memory.add(place(0, 2, 0), &zeros));
+    assert!(error.contains("file"), "a front end may lie about its file: {error}");
+    memory.add_lent(place(0, 2, 0), &zeros).expect("the kernel does not lie");
+    assert!(memory.write(PAGE - 2, b"four"), "across two pages");
+    let mut read = [0; 4];
+    assert!(memory.read(PAGE - 2, &mut read) && &read == b"four");
+    assert!(message(memory.add_lent(place(PAGE, 2, 0), &zeros)).contains("overlaps"));
+}
