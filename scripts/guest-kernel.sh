@@ -21,7 +21,7 @@ newest_package() {
 # What a guest needs besides what is built in: this machine's files, netdevs, what netdevsim uses (psample), and what
 # passes packets from one netdev to another.
 modules='9pnet_virtio 9p overlay virtio_net vmxnet3 e1000e veth tun bridge vxlan 8021q bonding ifb psample'
-modules+=' sch_ingress cls_matchall act_mirred'
+modules+=' sch_ingress cls_matchall act_mirred vhost_iotlb virtio_vdpa'
 
 if [ ! -e vmlinuz ]; then
     package=$(newest_package)

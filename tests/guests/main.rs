@@ -5,6 +5,7 @@
 //! names the program to test; it is built with cargo otherwise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod dim;
 mod faults;
 mod groups;
 mod moderation;
@@ -134,6 +135,7 @@ fn main() -> ExitCode {
     trials.extend(groups.map(|trial| trial.with_ignored_flag(true)));
     let representors = REPRESENTORS.map(|(name, _)| Trial::test(name, move || boot_with_representors(name)));
     trials.extend(representors.map(|trial| trial.with_ignored_flag(true)));
+    trials.push(Trial::test(dim::NAME, || boot_with_vduse(dim::NAME)).with_ignored_flag(true));
     trials.extend(SYSTEM.map(|word| {
         Trial::test(format!("system_scenarios::{word}"), move || boot_system(word)).with_ignored_flag(true)
     }));
@@ -144,13 +146,11 @@ fn main() -> ExitCode {
 }
 
 fn inside(scenario: &str) -> ExitCode {
-    let mut all = SCENARIOS
-        .into_iter()
-        .chain(FAULTS)
-        .chain(REPRESENTORS)
-        .chain(BONDS)
-        .chain(GROUPS)
-        .chain([OF_FOUR, SPREAD]);
+    let mut all = SCENARIOS.into_iter().chain(FAULTS).chain(REPRESENTORS).chain(BONDS).chain(GROUPS).chain([
+        OF_FOUR,
+        SPREAD,
+        (dim::NAME, dim::same_windows),
+    ]);
     let Some((_, run)) = all.find(|(name, _)| *name == scenario) else {
         eprintln!("there is no scenario `{scenario}`");
         return ExitCode::FAILURE;
@@ -183,6 +183,11 @@ fn boot_with_nodes(scenario: &str, cables: usize) -> std::result::Result<(), Fai
 fn boot_with_representors(scenario: &str) -> std::result::Result<(), Failed> {
     let with_netdevsim = || guest::netdevsim().map(|module| Guest::default().with_module(&module));
     boot_guest(scenario, scenario, with_netdevsim)
+}
+
+fn boot_with_vduse(scenario: &str) -> std::result::Result<(), Failed> {
+    let with_vduse = || guest::vduse().map(|module| Guest::default().with_module(&module));
+    boot_guest(scenario, scenario, with_vduse)
 }
 
 /// Runs a scenario in a guest. Skips it, with the reason, where guests do not boot or this one can't be made.
@@ -258,5 +263,7 @@ fn boot_benchmark() -> std::result::Result<(), Failed> {
 fn script(command: &str) -> Result<String> {
     let switch = std::path::absolute(forebay::binary()?);
     let switch = switch.map_err(|error| LabError::system("finding the program to test", error))?;
-    Ok(format!("export {BINARY_VARIABLE}='{}' RUST_BACKTRACE=0\nexec {command}\n", switch.display()))
+    let windows = std::env::var_os(dim::WINDOWS_VARIABLE).map_or("", |_| dim::WINDOWS_SETTING);
+    let variables = format!("{BINARY_VARIABLE}='{}' RUST_BACKTRACE=0 {windows}", switch.display());
+    Ok(format!("export {variables}\nexec {command}\n"))
 }

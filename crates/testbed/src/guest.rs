@@ -313,8 +313,23 @@ pub fn end(cable: usize, end: usize) -> Result<String> {
 /// # Errors
 /// There is no kernel, the package sources lack something, or the module does not compile; in one line.
 pub fn netdevsim() -> Result<PathBuf> {
+    module("netdevsim")
+}
+
+/// Path of the module vduse for the guests' kernel, which is compiled once, without its check that network devices have no
+/// control queue.
+///
+/// # Errors
+/// As [`netdevsim`].
+pub fn vduse() -> Result<PathBuf> {
+    module("vduse")
+}
+
+fn module(name: &str) -> Result<PathBuf> {
     let directory = kernel()?;
-    let finished = command::run(of_project("guest-netdevsim.sh", directory), MODULE_LIMIT)?;
+    let mut command = of_project("guest-module.sh", directory);
+    command.arg(name);
+    let finished = command::run(command, MODULE_LIMIT)?;
     if !finished.status.success() {
         let why = finished.stderr.trim_end().lines().last().unwrap_or_default().to_owned();
         let (command, status) = (finished.command, finished.status.to_string());

@@ -34,6 +34,7 @@ pub mod host;
 pub mod lab;
 pub mod machine;
 pub mod measure;
+pub mod net_dim;
 pub mod netns;
 pub mod packet_io;
 pub mod programs;
@@ -43,6 +44,7 @@ pub mod standstill;
 pub mod sys;
 pub mod systemd;
 pub mod tagged;
+pub mod vduse;
 pub mod wait;
 
 pub use error::{LabError, Result};

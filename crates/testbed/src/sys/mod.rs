@@ -1,4 +1,4 @@
-//! System calls that no crate offers safely: tap devices, packet sockets and tcx links. All of this crate's unsafe code.
+//! System calls that no crate offers safely: tap devices, packet sockets, tcx links and VDUSE. All of this crate's unsafe code.
 
 #[expect(unsafe_code, reason = "nix knows neither packet sockets' addresses nor their control messages")]
 pub mod batch;
@@ -8,3 +8,5 @@ pub mod packet_socket;
 pub(crate) mod tap;
 #[expect(unsafe_code, reason = "libbpf-rs can't attach tcx programs")]
 pub(crate) mod tcx;
+#[expect(unsafe_code, reason = "ioctl has no safe wrapper for these uses")]
+pub(crate) mod vduse;
