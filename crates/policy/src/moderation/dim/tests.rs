@@ -84,6 +84,28 @@ fn trace_d_it_looks_around_when_the_load_halves_and_comes_back() {
     assert_eq!(found, format!("1R 2R 3R 2L {top}1L 2R 3R 2L 2TOP 2TOP 2TOP"));
 }
 
+/// The first counts are zero, and a new line is applied at once.
+#[test]
+fn recorded_windows_are_decided_as_linux_decided_them() {
+    let recorded = include_str!("recorded.txt");
+    let mut dim = Dim::new(Profile::RX_EQE);
+    let (mut now, mut sample) = (0, Sample::default());
+    dim.observe(sample, Nanos(now));
+    for (number, window) in recorded.lines().filter(|line| !line.starts_with('#')).enumerate() {
+        let numbers: Vec<u64> = window.split(' ').map(|number| number.parse().unwrap()).collect();
+        let [micros, packets, bytes, line] = numbers[..] else { panic!("{window}") };
+        now += micros * 1000;
+        sample.calls = sample.calls.wrapping_add(WINDOW);
+        sample.packets = sample.packets.wrapping_add(packets as u32);
+        sample.bytes = sample.bytes.wrapping_add(bytes as u32);
+        if dim.observe(sample, Nanos(now)) {
+            dim.applied();
+            dim.observe(sample, Nanos(now));
+        }
+        assert_eq!(u64::from(dim.line()), line, "window {number}");
+    }
+}
+
 #[test]
 fn a_difference_of_less_than_eleven_hundredths_is_none() {
     let verdict = |packets| {
