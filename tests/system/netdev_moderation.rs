@@ -1,6 +1,8 @@
 //! Interrupt moderation of ports on netdevs: of a tap, whose driver takes `rx-frames`, and of a veth with NAPI, for which
 //! the kernel takes limits.
 
+mod stated;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ const BEFORE: &str = "5";
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub fn register(suite: &mut Suite) {
+    stated::register(suite);
     suite.once("limits_of_a_netdev_are_those_that_its_driver_takes", by_driver);
     suite.once("limits_of_a_netdev_without_coalescing_are_those_of_its_napi_instances", by_napi);
     suite.once("what_a_netdev_was_moderated_by_is_put_back_after_its_daemon_was_killed", killed);
@@ -41,6 +44,15 @@ impl Scene {
     fn new(
         options: impl FnOnce(&BpfFs) -> ForebayOptions,
     ) -> std::result::Result<Scene, Box<dyn std::error::Error>> {
+        let mut scene = Scene::without_ports(options)?;
+        scene.daemon.add_ports(&[PortSpec::new(TAP), PortSpec::new(VETH)])?;
+        scene.daemon.client().wait_port_state(VETH, PortState::Up)?;
+        Ok(scene)
+    }
+
+    fn without_ports(
+        options: impl FnOnce(&BpfFs) -> ForebayOptions,
+    ) -> std::result::Result<Scene, Box<dyn std::error::Error>> {
         ensure_program()?;
         let lab = Lab::new("netdevs")?;
         let pins = BpfFs::mount(&lab)?;
@@ -48,9 +60,7 @@ impl Scene {
         switch.ip(&["tuntap", "add", TAP, "mode", "tap"])?;
         switch.run("ethtool", &["-C", TAP, "rx-frames", BEFORE])?;
         make_veth(&lab)?;
-        let mut daemon = Forebay::start(&lab, options(&pins))?;
-        daemon.add_ports(&[PortSpec::new(TAP), PortSpec::new(VETH)])?;
-        daemon.client().wait_port_state(VETH, PortState::Up)?;
+        let daemon = Forebay::start(&lab, options(&pins))?;
         Ok(Scene { daemon, lab, pins })
     }
 

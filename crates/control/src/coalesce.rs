@@ -2,9 +2,12 @@
 //! of ethtool.
 
 mod netdev;
+pub mod stated;
 
 pub use netdev::{CoalesceBy, CoalesceNetdev, CoalesceNetdevSetting, CoalesceSide, CoalesceValues};
+pub use stated::CoalesceConfig;
 
+use forebay_policy::moderation::Profile;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -225,11 +228,41 @@ impl CoalesceSet {
                 return Err(unused(field, policy, CoalescePolicy::Static));
             }
         }
-        if self.profile.is_some() && policy != CoalescePolicy::Dim {
+        let Some(profile) = &self.profile else { return Ok(()) };
+        if policy != CoalescePolicy::Dim {
             return Err(unused("profile", policy, CoalescePolicy::Dim));
         }
-        Ok(())
+        check_profile(profile)
     }
+
+    /// Checks the number of a pair against the pairs that a port has.
+    ///
+    /// # Errors
+    /// There is no such pair.
+    pub fn check_queue(&self, pairs: u16) -> Result<(), ApiError> {
+        let Some(queue) = self.queue.filter(|queue| *queue >= pairs) else { return Ok(()) };
+        let error = ApiError::new(ErrorCode::InvalidValue, "the port has no pair of queues with this number");
+        let error = error
+            .with_field("queue")
+            .with_value(queue)
+            .with_limit(format!("0 to {}", pairs.saturating_sub(1)));
+        Err(error.with_remedy("leave it out for all pairs"))
+    }
+}
+
+/// Names of Linux's tables; without a name it is the first.
+pub const PROFILES: [&str; 2] = ["eqe", "cqe"];
+
+/// The same text is a table in both directions, or in none.
+fn check_profile(text: &str) -> Result<(), ApiError> {
+    if text.is_empty() || PROFILES.contains(&text) {
+        return Ok(());
+    }
+    let wrong = |error: forebay_policy::moderation::ProfileError| {
+        let error = ApiError::new(ErrorCode::InvalidValue, error.to_string());
+        error.with_field("profile").with_value(text.escape_debug())
+    };
+    Profile::default().edited(text).map(drop).map_err(wrong)
 }
 
 impl CoalesceSetting {

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::coalesce::CoalesceConfig;
 use crate::eswitch::{Offload, SpoolMode};
 use crate::fdb::FdbAdd;
 use crate::pool::PoolPolicy;
@@ -51,6 +52,8 @@ pub struct Config {
     pub loops: LoopConfig,
     /// `[flows]`
     pub flows: FlowsConfig,
+    /// `[coalesce]`
+    pub coalesce: CoalesceConfig,
     /// `[metrics]`
     pub metrics: MetricsConfig,
     /// `[log]`

@@ -5,6 +5,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::coalesce::CoalesceSet;
+use crate::coalesce::stated::{self, StatedError};
 use crate::counters::PortCounters;
 use crate::error::ApiError;
 use crate::group::{MAX_MEMBERS, MemberShow, Membership, PciAddress};
@@ -171,6 +173,10 @@ pub struct PortSpec {
     /// Whether its netdev is to receive everything.
     #[serde(default)]
     pub promiscuous: Promiscuity,
+    /// How interrupts are moderated, in the words of `coalesce set`; a later member changes what an earlier one set. Empty:
+    /// as the configuration file has it for all ports. A netdev that does not take it keeps what it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "stated::one_or_many")]
+    pub coalesce: Vec<CoalesceSet>,
 }
 
 impl PortSpec {
@@ -187,6 +193,7 @@ impl PortSpec {
             vlan: VlanMode::All,
             isolated: false,
             promiscuous: Promiscuity::Auto,
+            coalesce: Vec::new(),
         }
     }
 
@@ -231,7 +238,19 @@ impl PortSpec {
         } else {
             check_netdev_name(&self.netdev)?;
         }
-        check_port_name(self.port_name())
+        check_port_name(self.port_name())?;
+        self.check_coalesce(&self.coalesce).map_err(|wrong| {
+            let message = format!("coalesce: {}", wrong.error.message);
+            ApiError { message, ..wrong.error }.with_field("coalesce")
+        })
+    }
+
+    /// Checks moderation that is stated for this port.
+    ///
+    /// # Errors
+    /// The first member that the port cannot have.
+    pub fn check_coalesce(&self, stated: &[CoalesceSet]) -> Result<(), StatedError> {
+        stated::check(stated, self.vhost_user.as_ref().map(|socket| socket.queues))
     }
 }
 
@@ -381,6 +400,9 @@ pub struct PortSet {
     /// Isolated ports reach only ports that are not isolated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
+    /// How interrupts are moderated from now on, whatever was set before; see the same of a new port.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stated::some_one_or_many")]
+    pub coalesce: Option<Vec<CoalesceSet>>,
 }
 
 impl PortSet {

@@ -2,7 +2,7 @@
 
 use crate::capture::{Capture, CaptureSelect};
 use crate::channels::ChannelShow;
-use crate::coalesce::{CoalescePort, CoalesceSet, CoalesceShow};
+use crate::coalesce::{CoalesceConfig, CoalescePort, CoalesceSet, CoalesceShow};
 use crate::config::Settings;
 use crate::error::ApiError;
 use crate::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
@@ -176,6 +176,12 @@ pub trait SwitchControl: Send + Sync {
     /// # Errors
     /// No such port of a virtual machine, or a value that it can't have; nothing is changed then.
     fn coalesce_set(&self, name: &str, change: &CoalesceSet) -> Result<CoalescePort, ApiError>;
+
+    /// From now on new ports are moderated like this unless they state it themselves. It was checked.
+    ///
+    /// # Errors
+    /// The switch is stopping.
+    fn coalesce_defaults(&self, defaults: CoalesceConfig) -> Result<(), ApiError>;
 
     /// How the packets of groups are spread over workers: of one, or of all.
     ///

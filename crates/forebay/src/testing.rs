@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_control::capture::{Capture, CaptureSelect, Captured};
 use forebay_control::channels::ChannelShow;
 use forebay_control::coalesce::{
-    CoalesceBy, CoalesceDirection, CoalesceNetdev, CoalesceNetdevSetting, CoalescePolicy, CoalescePort,
-    CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow, CoalesceSide, CoalesceValues,
+    CoalesceBy, CoalesceConfig, CoalesceDirection, CoalesceNetdev, CoalesceNetdevSetting, CoalescePolicy,
+    CoalescePort, CoalesceQueue, CoalesceSet, CoalesceSetting, CoalesceShow, CoalesceSide, CoalesceValues,
 };
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow, Offload};
@@ -52,6 +52,9 @@ struct State {
     last_rule: u64,
     offload: Offload,
     settings: Option<Settings>,
+    coalesce_defaults: Option<CoalesceConfig>,
+    /// What was stated for ports, and for those that stated nothing when they were added or changed.
+    stated: BTreeMap<String, Vec<CoalesceSet>>,
     occupancy: Option<PoolOccupancy>,
 }
 
@@ -135,6 +138,15 @@ impl MemorySwitch {
         self.state().settings
     }
 
+    pub(crate) fn default_coalescing(&self) -> Option<CoalesceConfig> {
+        self.state().coalesce_defaults.clone()
+    }
+
+    /// What moderates a port since it was added or changed.
+    pub(crate) fn stated(&self, name: &str) -> Vec<CoalesceSet> {
+        self.state().stated[name].clone()
+    }
+
     /// Lets a decision have been made.
     pub(crate) fn decide(&self, flow: FlowEntry) {
         self.state().flows.push(flow);
@@ -162,6 +174,7 @@ impl State {
         }
         let id = (0..).map(PortId).find(|id| !self.ports.contains_key(id)).expect("fewer ports than ids");
         let mut port = show(id, &spec);
+        self.state(&port.name, spec.coalesce);
         if is_missing {
             (port.state, port.ifindex) = (PortState::NetdevMissing, None);
         }
@@ -179,6 +192,12 @@ impl State {
         let only = name.map(|name| self.id_of(name)).transpose()?;
         let ports = self.ports.values().filter(|port| only.is_none_or(|id| id == port.id));
         Ok(ports.filter_map(|port| port.ifindex).collect())
+    }
+
+    fn state(&mut self, name: &str, coalesce: Vec<CoalesceSet>) {
+        let defaults = || self.coalesce_defaults.clone().unwrap_or_default().netdevs;
+        let stated = if coalesce.is_empty() { defaults() } else { coalesce };
+        self.stated.insert(name.to_owned(), stated);
     }
 
     fn delete(&mut self, name: &str) -> Result<(), ApiError> {
@@ -251,6 +270,9 @@ impl SwitchControl for MemorySwitch {
     fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
         let mut state = self.state();
         let id = state.id_of(name)?;
+        if let Some(stated) = change.coalesce {
+            state.state(name, stated);
+        }
         let port = state.ports.get_mut(&id).expect("id_of found it");
         port.vlan = change.vlan.unwrap_or_else(|| port.vlan.clone());
         port.isolated = change.isolated.unwrap_or(port.isolated);
@@ -399,6 +421,11 @@ impl SwitchControl for MemorySwitch {
             queue.setting = queue.setting.changed(change)?;
         }
         Ok(port)
+    }
+
+    fn coalesce_defaults(&self, defaults: CoalesceConfig) -> Result<(), ApiError> {
+        self.state().coalesce_defaults = Some(defaults);
+        Ok(())
     }
 
     fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {

@@ -56,6 +56,7 @@ mod rules;
 mod rxq;
 mod share;
 mod show;
+mod stated_coalesce;
 mod tunable;
 mod tuning;
 mod workers;
@@ -65,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread;
 
+use forebay_control::coalesce::CoalesceConfig;
 use forebay_control::config::{Config, PoolConfig, Settings};
 use forebay_control::eswitch::Offload;
 use forebay_control::stats::WorkersShow;
@@ -144,6 +146,8 @@ pub(crate) struct Control {
     exchange_levels: Vec<Arc<AtomicU32>>,
     /// Writes what the next process takes over.
     saver: Option<Saver>,
+    /// What moderates new ports that state nothing themselves.
+    coalesce_defaults: CoalesceConfig,
     /// Notes what is changed outside of the switch.
     settings: Arc<HostSettings>,
     /// What is attached stays when the process ends.
@@ -187,6 +191,7 @@ impl Control {
             guest_serial: 0,
             exchange_levels: Vec::new(),
             saver: None,
+            coalesce_defaults: config.coalesce.clone(),
             settings: HostSettings::open(format!("{}.tuned", config.switch.socket).into()),
             left: false,
             workers_cleared: WorkersShow::default(),

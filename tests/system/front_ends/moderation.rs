@@ -2,7 +2,7 @@
 
 use forebay_control::coalesce::{CoalesceQueue, CoalesceShow};
 use forebay_testbed::bpffs::BpfFs;
-use forebay_testbed::dut::{Client, Forebay};
+use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
 use forebay_testbed::frame::Frame;
 use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::{Lab, PortKind, wait};
@@ -17,6 +17,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("a_guest_is_called_within_the_limits_that_are_set", || within_limits("offload"));
     suite.once("a_guest_is_called_within_the_limits_of_one_thread_for_all", || within_limits("onload"));
     suite.once("how_a_guest_is_moderated_is_there_again_after_its_daemon_was_killed", taken_over);
+    suite.once("a_guest_is_called_within_the_limits_that_the_file_states", by_file);
     suite.once("what_can_not_be_moderated_is_refused_by_name", refused);
 }
 
@@ -83,6 +84,18 @@ fn within_limits(place: &str) -> Outcome {
     assert!(calls < turns, "{calls} calls in {turns} turns");
     assert!(scene.client().stats_check()?.balanced);
     Ok(())
+}
+
+fn by_file() -> Outcome {
+    let limits = "guests = { policy = \"static\", usecs = 20000, frames = 1000 }";
+    let text = format!("[loop]\ndetect = false\n[coalesce]\n{limits}\n");
+    let scene = Scene::new(1, ForebayOptions::with_config(text))?;
+    scene.add("vm1", &[])?;
+    let mut guest = guest()?;
+    join(&mut guest, &scene, "vm1")?;
+    let is_in_force =
+        || queue(scene.client()).is_ok_and(|queue| (queue.usecs_now, queue.frames_now) == (20_000, 1000));
+    Ok(wait::until("the limits", LIMIT, is_in_force)?)
 }
 
 fn taken_over() -> Outcome {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Config, LogLevel, Settings};
+use crate::coalesce::{CoalesceConfig, CoalesceSet};
 use crate::fdb::{FdbAdd, FdbDel};
 use crate::port::{PortSet, PortSpec};
 use crate::rule::RuleAdd;
@@ -10,6 +11,8 @@ use crate::rule::RuleAdd;
 /// What has to be done to get from one configuration to another, in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigDiff {
+    /// What moderates ports from now on that state nothing themselves, if that differs.
+    pub coalesce: Option<CoalesceConfig>,
     /// The names of ports to delete: gone from the file, or to be added again with another netdev or attachment.
     pub ports_del: Vec<String>,
     /// Ports to add.
@@ -49,7 +52,8 @@ impl ConfigDiff {
 }
 
 pub(super) fn between(old: &Config, new: &Config) -> ConfigDiff {
-    let mut diff = ConfigDiff::default();
+    let coalesce = Some(&new.coalesce).filter(|coalesce| **coalesce != old.coalesce).cloned();
+    let mut diff = ConfigDiff { coalesce, ..ConfigDiff::default() };
     diff_ports(old, new, &mut diff);
     diff_static_entries(old, new, &mut diff);
     diff_rules(old, new, &mut diff);
@@ -71,7 +75,7 @@ fn diff_ports(old: &Config, new: &Config, diff: &mut ConfigDiff) {
                 diff.ports_del.push(port.port_name().to_owned());
                 diff.ports_add.push(port.clone());
             }
-            Some(was) => diff.ports_set.extend(change(was, port)),
+            Some(was) => diff.ports_set.extend(change((old, was), (new, port))),
         }
     }
 }
@@ -82,12 +86,25 @@ fn is_another(was: &PortSpec, port: &PortSpec) -> bool {
         || (was.members, was.attach, was.promiscuous) != (port.members, port.attach, port.promiscuous)
 }
 
-fn change(was: &PortSpec, port: &PortSpec) -> Option<PortChange> {
+fn change((old, was): (&Config, &PortSpec), (new, port): (&Config, &PortSpec)) -> Option<PortChange> {
+    let is_moderated_otherwise = old.coalesce_of(was) != new.coalesce_of(port);
     let set = PortSet {
+        coalesce: is_moderated_otherwise.then(|| port.coalesce.clone()),
         vlan: (was.vlan != port.vlan).then(|| port.vlan.clone()),
         isolated: (was.isolated != port.isolated).then_some(port.isolated),
     };
     (!set.is_empty()).then(|| PortChange { name: port.port_name().to_owned(), set })
+}
+
+impl Config {
+    /// Moderation of a port, whether it states that itself or not.
+    pub fn coalesce_of<'a>(&'a self, port: &'a PortSpec) -> &'a [CoalesceSet] {
+        match &port.coalesce[..] {
+            [] if port.is_guest() => &self.coalesce.guests,
+            [] => &self.coalesce.netdevs,
+            own => own,
+        }
+    }
 }
 
 fn diff_static_entries(old: &Config, new: &Config, diff: &mut ConfigDiff) {

@@ -59,6 +59,8 @@ fn offset_of(root: &DeTable<'_>, path: &[Step]) -> usize {
     let mut array = None;
     for step in path {
         let value = match step {
+            // One table in the place of a list of one.
+            Step::Item(0) if table.is_some() => continue,
             Step::Key(key) => table.and_then(|table| table.get(*key)),
             Step::Item(index) => array.and_then(|array: &toml::de::DeArray<'_>| array.get(*index)),
         };

@@ -1,4 +1,5 @@
 use super::*;
+use crate::coalesce::{CoalesceGuest, CoalescePolicy, CoalesceSet};
 use crate::fdb::FdbDel;
 use crate::port::{Attach, PortSet};
 use crate::vlan::VlanMode;
@@ -34,6 +35,9 @@ fn every_key_is_taken_over() {
     assert_eq!(config.fdb.static_entries[0].port, "web");
     assert_eq!(config.flows.rules[0].to_string(), "in_port=web ip_proto=tcp dst=192.0.2.1/32 dport=80");
     assert_eq!(config.flows.rules[1].to_string(), "ethertype=0x0806");
+    assert_eq!(config.coalesce.guests[0].guest, Some(CoalesceGuest::Decides));
+    assert_eq!(config.coalesce.netdevs[1].usecs, Some(64));
+    assert_eq!(config.ports[1].coalesce[0].frames, Some(32));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(Config::parse(&written).unwrap(), config, "writing and reading changes nothing");
 }
@@ -53,6 +57,9 @@ fn the_documented_defaults_are_the_defaults() {
         );
     }
     assert_eq!(Config::parse(&blocks.concat()).unwrap().ports[0].port_name(), "web");
+    let page = include_str!("../../../../docs/moderation.md");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(Config::parse(example).unwrap().ports[0].coalesce.len(), 2);
 }
 
 #[test]
@@ -212,6 +219,72 @@ fn a_bad_port_is_refused_at_its_own_key() {
 }
 
 #[test]
+fn moderation_is_stated_as_one_table_or_several_and_refused_at_the_key_that_is_wrong() {
+    let guest = "[[port]]\nname = \"vm\"\nvhost_user = { path = \"/vm\", queues = 2 }\n";
+    let two = format!(
+        "{guest}coalesce = [{{ policy = \"dim\", profile = \"cqe\" }}, {{ queue = 1, where = \"onload\" }}]\n"
+    );
+    let config = Config::parse(&two).unwrap();
+    assert_eq!(config.ports[0].coalesce.len(), 2);
+    assert_eq!(Config::parse(&toml::to_string(&config).unwrap()).unwrap(), config);
+    for (text, expected) in [
+        (
+            format!("{guest}coalesce = {{ policy = \"static\", usecs = 65536 }}\n"),
+            "4:41: port.coalesce: `usecs` is too large (value: 65536; limit: 65535); give a smaller one",
+        ),
+        (
+            format!("{guest}coalesce = [{{ policy = \"dim\" }},\n  {{ queue = 2, policy = \"off\" }}]\n"),
+            "5:13: port.coalesce: the port has no pair of queues with this number (value: 2; limit: 0 to 1); leave",
+        ),
+        (
+            format!("{guest}[port.coalesce]\npolicy = \"dim\"\nusecs = 8\n"),
+            "6:9: port.coalesce: policy dim chooses limits without usecs (value: dim; limit: static); set policy static",
+        ),
+        (
+            format!("{guest}coalesce = {{ policy = \"driver\" }}\n"),
+            "4:23: port.coalesce: a virtual machine's device is the switch, and has no driver here (value: driver; \
+             limit: off, static, dim, adaptive); give policy adaptive",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\ncoalesce = { policy = \"dim\", guest = \"ignored\" }\n".to_owned(),
+            "3:38: port.coalesce: a netdev has no guest that asks for limits (value: ignored; limit: virtual \
+             machines); leave guest out",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\ncoalesce = { policy = \"fast\" }\n".to_owned(),
+            "3:23: port.coalesce.policy: unknown variant `fast`, expected one of `off`, `static`",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\ncoalesce = { polcy = \"dim\" }\n".to_owned(),
+            "3:14: unknown field `polcy`",
+        ),
+        (
+            "[[port]]\nnetdev = \"a\"\ncoalesce = \"dim\"\n".to_owned(),
+            "3:12: port.coalesce: invalid type: string \"dim\", expected a table as in { policy",
+        ),
+        (
+            "[coalesce.guests]\npolicy = \"dim\"\nqueue = 0\n".to_owned(),
+            "3:9: coalesce.guests: queue is not valid (value: a number; limit: none, because",
+        ),
+        (
+            "[coalesce]\nnetdevs = { policy = \"static\" }\n".to_owned(),
+            "2:11: coalesce.netdevs: policy static sets nothing (value: -; limit: 0 to 65535); give usecs, frames or",
+        ),
+        (
+            "[coalesce]\nguests = {}\n".to_owned(),
+            "2:10: coalesce.guests: policy is not valid (value: nothing; limit: policy, where, guest",
+        ),
+        (
+            "[coalesce]\npolicy = \"off\"\n".to_owned(),
+            "2:1: unknown field `policy`, expected `guests` or `netdevs`",
+        ),
+    ] {
+        let message = refused(&text);
+        assert!(message.starts_with(expected), "{message}\nexpected {expected}");
+    }
+}
+
+#[test]
 fn a_static_entry_needs_a_station_and_a_port_that_carries_its_vlan() {
     let port = "[[port]]\nnetdev = \"a\"\nvlan = \"access:10\"\n";
     let entry = |rest: &str| format!("{port}[[fdb.static]]\nmac = {rest}\n");
@@ -292,9 +365,32 @@ fn a_port_that_only_changes_its_vlan_keeps_carrying_traffic() {
     let mut new = base();
     new.ports[1].vlan = VlanMode::All;
     let diff = base().diff(&new);
-    let set = PortSet { vlan: Some(VlanMode::All), isolated: None };
+    let set = PortSet { vlan: Some(VlanMode::All), ..PortSet::default() };
     assert_eq!(diff.ports_set, [PortChange { name: "up".to_owned(), set }]);
     assert_eq!(ConfigDiff { ports_set: Vec::new(), ..diff }, ConfigDiff::default());
+}
+
+#[test]
+fn ports_are_moderated_anew_where_what_the_file_states_for_them_differs() {
+    let moderated = |text: &str| {
+        let ports = "[[port]]\nnetdev = \"a\"\n[[port]]\nname = \"vm\"\nvhost_user = { path = \"/vm\" }\n";
+        Config::parse(&format!("{text}{ports}")).unwrap()
+    };
+    let change = |name: &str, coalesce: &[CoalesceSet]| PortChange {
+        name: name.to_owned(),
+        set: PortSet { coalesce: Some(coalesce.to_vec()), ..PortSet::default() },
+    };
+    let (off, dim) = (moderated(""), moderated("coalesce.guests = { policy = \"dim\" }\n"));
+    let diff = off.diff(&dim);
+    assert_eq!((diff.coalesce, diff.ports_set), (Some(dim.coalesce.clone()), vec![change("vm", &[])]));
+    let mut own = dim.clone();
+    own.ports[1].coalesce = dim.coalesce.guests.clone();
+    assert!(dim.diff(&own).is_empty(), "it states what all have");
+    own.ports[1].coalesce[0].policy = Some(CoalescePolicy::Adaptive);
+    assert_eq!(dim.diff(&own).ports_set, [change("vm", &own.ports[1].coalesce)]);
+    let mut other = own.clone();
+    other.coalesce = CoalesceConfig::default();
+    assert_eq!(own.diff(&other).ports_set, [], "it states its own");
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::ops::RangeInclusive;
 use super::api::mode_bits;
 use super::location::{Problem, Step};
 use super::{ApiConfig, Config, FdbConfig, FloodConfig, FlowsConfig, LoopConfig, PoolConfig, SwitchConfig};
+use crate::coalesce::CoalesceConfig;
+use crate::coalesce::stated::StatedError;
 use crate::error::ApiError;
 use crate::fdb::FdbAdd;
 use crate::id::{MacAddr, Vid};
@@ -29,6 +31,7 @@ pub(super) fn check(config: &Config) -> Checked {
     flood(&config.flood)?;
     loops(&config.loops)?;
     flows(&config.flows)?;
+    coalesce(&config.coalesce)?;
     ports(&config.ports, config.switch.max_ports)?;
     static_entries(config)?;
     rules::check(config)
@@ -149,6 +152,21 @@ fn flows(flows: &FlowsConfig) -> Checked {
     range("flows", "installs_per_second", flows.installs_per_second.into(), 1..=1_000_000)
 }
 
+fn coalesce(coalesce: &CoalesceConfig) -> Checked {
+    coalesce.check().map_err(|(key, wrong)| {
+        let path = vec![Step::Key("coalesce"), Step::Key(key)];
+        stated_problem(path, &wrong, &format!("coalesce.{key}"))
+    })
+}
+
+/// At the key of a stated moderation that is wrong.
+fn stated_problem(mut path: Vec<Step>, wrong: &StatedError, name: &str) -> Problem {
+    const KEYS: [&str; 8] = ["queue", "direction", "policy", "where", "guest", "usecs", "frames", "profile"];
+    path.push(Step::Item(wrong.index));
+    path.extend(KEYS.iter().find(|key| wrong.error.field.as_deref() == Some(key)).map(|key| Step::Key(key)));
+    Problem { path, message: format!("{name}: {}", wrong.error) }
+}
+
 fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {
     if ports.len() > max_ports as usize {
         let message =
@@ -157,7 +175,7 @@ fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {
     }
     let (mut names, mut netdevs) = (HashMap::new(), HashMap::new());
     for (index, port) in ports.iter().enumerate() {
-        port.validate().map_err(|error| port_problem(index, &error))?;
+        port.validate().map_err(|error| port_problem(index, port, &error))?;
         let name_key = if port.name.is_some() { "name" } else { "netdev" };
         if let Some(socket) = &port.vhost_user {
             once(&mut netdevs, &socket.path, index, "vhost_user")?;
@@ -171,7 +189,12 @@ fn ports(ports: &[PortSpec], max_ports: u32) -> Checked {
     Ok(())
 }
 
-fn port_problem(index: usize, error: &ApiError) -> Problem {
+fn port_problem(index: usize, port: &PortSpec, error: &ApiError) -> Problem {
+    if error.field.as_deref() == Some("coalesce")
+        && let Err(wrong) = port.check_coalesce(&port.coalesce)
+    {
+        return stated_problem(port_path(index, "coalesce"), &wrong, "port.coalesce");
+    }
     let key = match error.field.as_deref() {
         Some("name") => "name",
         Some("group") => "group",

@@ -79,7 +79,7 @@ pub(super) async fn change(
 ) -> Answer<PortShow> {
     if change.is_empty() {
         let error = ApiError::new(ErrorCode::InvalidValue, "the request changes nothing");
-        return Err(error.with_limit("at least one of vlan, isolated").into());
+        return Err(error.with_limit("at least one of vlan, isolated, coalesce").into());
     }
     Ok(Json(api.ask(move |switch| switch.port_set(&name, change)).await??))
 }

@@ -66,6 +66,7 @@ fn add(client: &Client, args: PortAddArgs) -> Outcome {
         vlan: args.vlan.clone(),
         isolated: args.isolated,
         promiscuous: args.promiscuous,
+        coalesce: Vec::new(),
     };
     let request = PortAdd { ports: args.netdevs.into_iter().map(spec).collect(), wait: args.wait };
     let reply: PortAddReply = client.send(Method::POST, "/v1/ports", &request)?;
@@ -94,7 +95,7 @@ fn del(client: &Client, names: Vec<String>) -> Outcome {
 }
 
 fn set(client: &Client, args: PortSetArgs) -> Outcome {
-    let change = PortSet { vlan: args.vlan, isolated: args.isolated };
+    let change = PortSet { vlan: args.vlan, isolated: args.isolated, coalesce: None };
     let path = format!("/v1/ports/{}", segment(&args.name));
     let port: PortShow = client.send(Method::PATCH, &path, &change)?;
     let isolated = if port.isolated { ", isolated" } else { "" };

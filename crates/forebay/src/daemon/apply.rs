@@ -32,13 +32,21 @@ pub(super) fn at_start(switch: &dyn SwitchControl, earlier: Option<&Config>, con
 /// Ports of both configurations that are there already, because an earlier daemon had them, as they are.
 fn taken_over(switch: &dyn SwitchControl, earlier: &Config, config: &Config) -> Vec<PortSpec> {
     let there = switch.port_list();
+    let nothing = Config::default();
     let as_asked = |name: &str| {
         let named = |port: &&PortSpec| port.port_name() == name;
-        earlier.ports.iter().find(named).or_else(|| config.ports.iter().find(named))
+        let before = earlier.ports.iter().find(named).map(|port| (port, earlier.coalesce_of(port)));
+        before.or_else(|| {
+            let port = config.ports.iter().find(named)?;
+            // No file stated its moderation, and what requests have set since stays if this one states none either.
+            let unstated = if port.is_guest() { &nothing.coalesce.guests } else { &nothing.coalesce.netdevs };
+            Some((port, &unstated[..]))
+        })
     };
     let as_it_is = |shown: &PortShow| {
-        let asked = as_asked(&shown.name)?;
-        Some(PortSpec { vlan: shown.vlan.clone(), isolated: shown.isolated, ..asked.clone() })
+        let (asked, coalesce) = as_asked(&shown.name)?;
+        let (vlan, coalesce) = (shown.vlan.clone(), coalesce.to_vec());
+        Some(PortSpec { vlan, isolated: shown.isolated, coalesce, ..asked.clone() })
     };
     there.iter().filter_map(as_it_is).collect()
 }
@@ -64,6 +72,7 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
         metrics: old.metrics.clone(),
         ..new.clone()
     };
+    apply_coalesce_defaults(switch, &diff, old, &mut applied);
     delete_ports(switch, diff.ports_del.clone());
     let refused = add_ports(switch, &diff.ports_add);
     applied.ports.retain(|port| !refused.contains(port.port_name()));
@@ -75,6 +84,20 @@ pub(super) fn difference(switch: &dyn SwitchControl, old: &Config, new: &Config)
     rules::apply(switch, &diff, &mut applied);
     tracing::info!(ports = applied.ports.len(), "the configuration file is applied");
     applied
+}
+
+/// Before any port is told to be moderated like all others.
+fn apply_coalesce_defaults(
+    switch: &dyn SwitchControl,
+    diff: &ConfigDiff,
+    old: &Config,
+    applied: &mut Config,
+) {
+    let Some(defaults) = &diff.coalesce else { return };
+    if let Err(error) = switch.coalesce_defaults(defaults.clone()) {
+        tracing::error!("the settings in [coalesce] are not applied: {error}");
+        applied.coalesce = old.coalesce.clone();
+    }
 }
 
 fn delete_ports(switch: &dyn SwitchControl, names: Vec<String>) {
@@ -157,7 +180,8 @@ fn apply_static_entries(switch: &dyn SwitchControl, diff: &ConfigDiff, applied: 
 mod tests {
     use forebay_control::eswitch::Offload;
 
-    use forebay_control::port::PortState;
+    use forebay_control::coalesce::CoalescePolicy;
+    use forebay_control::port::{PortSet, PortState};
 
     use super::*;
     use crate::testing::MemorySwitch;
@@ -215,6 +239,34 @@ mod tests {
         assert!(b.isolated && b.id == id_of_b, "b was changed in place");
         assert_eq!(switch.settings().unwrap().ageing_seconds, 5);
         assert_eq!(applied, new);
+    }
+
+    #[test]
+    fn ports_are_moderated_as_the_file_states_or_as_all_are_and_again_when_that_changes() {
+        let switch = MemorySwitch::default();
+        let ports =
+            "[[port]]\nnetdev = \"a\"\n[[port]]\nnetdev = \"b\"\ncoalesce = { policy = \"driver\" }\n";
+        let with = |defaults: &str| config(&format!("{defaults}{ports}"));
+        let policies =
+            || ["a", "b"].map(|name| switch.stated(name).iter().map(|one| one.policy).next_back().flatten());
+        let (off, dim, driver) = (CoalescePolicy::Off, CoalescePolicy::Dim, CoalescePolicy::Driver);
+        let applied = at_start(&switch, None, &with(""));
+        assert_eq!(policies(), [Some(off), Some(driver)]);
+        let new = with("coalesce.netdevs = { policy = \"dim\" }\n");
+        let applied = difference(&switch, &applied, &new);
+        assert_eq!(applied, new);
+        assert_eq!(switch.default_coalescing(), Some(new.coalesce.clone()));
+        assert_eq!(policies(), [Some(dim), Some(driver)], "the default comes before the ports that obey it");
+        // What a request has set stays until the file states something else for this port.
+        let by_request = PortSet { coalesce: Some(new.ports[1].coalesce.clone()), ..PortSet::default() };
+        switch.port_set("a", by_request).unwrap();
+        assert_eq!(difference(&switch, &applied, &new), applied);
+        assert_eq!(policies(), [Some(driver), Some(driver)]);
+        // The next daemon has another default from its start on.
+        let new = with("coalesce.netdevs = { policy = \"static\", usecs = 8 }\n");
+        switch.coalesce_defaults(new.coalesce.clone()).unwrap();
+        assert_eq!(at_start(&switch, Some(&applied), &new), new);
+        assert_eq!(policies(), [Some(CoalescePolicy::Static), Some(driver)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_control::coalesce::{
     CoalesceDirection, CoalescePlace, CoalescePort, CoalesceSet, CoalesceSetting,
 };
-use forebay_control::{ApiError, ErrorCode, PortId};
+use forebay_control::{ApiError, PortId};
 use forebay_policy::moderation::Limits;
 use forebay_vhost::{Coalescing, Virtqueue};
 
@@ -83,7 +83,7 @@ impl Control {
     }
 
     /// Tells the worker, or the moderator, how a queue's limits are chosen from now on.
-    fn moderate_queue(&mut self, id: PortId, index: usize) {
+    pub(super) fn moderate_queue(&mut self, id: PortId, index: usize) {
         let port = &self.ports[&id];
         let Some(guest) = &port.guest else { return };
         let (guest_calls, calls) = (&guest.calls, &guest.calls[index]);
@@ -129,27 +129,12 @@ impl Control {
 /// The settings that a change makes, by the queues' indexes.
 fn changed(port: &Port, change: &CoalesceSet) -> Result<Vec<(usize, CoalesceSetting)>, ApiError> {
     let Some(guest) = &port.guest else { return Ok(Vec::new()) };
-    let pairs = (guest.calls.len() / 2) as u16;
-    if let Some(queue) = change.queue.filter(|queue| *queue >= pairs) {
-        let message = format!("`{}` has no pair of queues with this number", port.spec.port_name());
-        let error = ApiError::new(ErrorCode::InvalidValue, message).with_field("queue").with_value(queue);
-        return Err(error
-            .with_limit(format!("0 to {}", pairs - 1))
-            .with_remedy("leave it out for all pairs"));
-    }
+    change.check_queue(guest.pairs())?;
     let is_meant = |(queue, direction): (u16, CoalesceDirection)| {
         change.queue.is_none_or(|only| only == queue) && change.direction.is_none_or(|only| only == direction)
     };
     let meant = guest.calls.iter().enumerate().filter(|(index, _)| is_meant(place_of(*index)));
-    let changed = meant.map(|(index, calls)| {
-        let setting = calls.setting.changed(change)?;
-        port_calls::profile(&setting.profile, index).map_err(|error| {
-            let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("profile");
-            error.with_value(&setting.profile)
-        })?;
-        Ok((index, setting))
-    });
-    changed.collect()
+    meant.map(|(index, calls)| Ok((index, calls.setting.changed(change)?))).collect()
 }
 
 /// What shows a port.

@@ -197,8 +197,8 @@ impl Change<'_> {
         if *hints != HintsSet::default() {
             refused.extend(self.hints_set(port, hints.clone()).err());
         }
-        for change in coalesce {
-            refused.extend(self.coalesce_set(port, change).err());
+        if let Ok(id) = self.id_of(port) {
+            refused.extend(self.moderate_as(id, coalesce).into_iter().map(|wrong| wrong.error));
         }
         for error in refused {
             tracing::warn!(port, %error, "what was asked for it is not taken over");

@@ -69,30 +69,24 @@ impl Netdev {
         self.sides.iter().flatten().map(|side| side.problem()).collect()
     }
 
-    /// Has it obey `next` where that is another setting, or nothing is set. Then it obeys `next` in both directions.
-    ///
-    /// # Errors
-    /// It does not take it.
+    /// Has it obey `next` where that is another setting, or nothing is set; says for each direction whether it does.
     fn apply(
         &mut self,
         settings: &Arc<HostSettings>,
         before: &NetdevSettings,
         next: &NetdevSettings,
-    ) -> Result<(), ApiError> {
-        for (at, direction) in DIRECTIONS.into_iter().enumerate() {
+    ) -> [Result<(), ApiError>; 2] {
+        [0, 1].map(|at| {
             let (before, next) = (&before.0[at], &next.0[at]);
             let is_off = next.policy == CoalescePolicy::Off;
             if self.sides[at].is_none() && is_off {
-                continue;
+                return Ok(());
             }
-            let new = || Arc::new(NetdevSide::new(settings, self.ifindex, &self.name, direction));
+            let new = || Arc::new(NetdevSide::new(settings, self.ifindex, &self.name, DIRECTIONS[at]));
             let side = self.sides[at].get_or_insert_with(new);
             // A netdev that did not take it before may take it now.
-            if before != next || !(is_off || side.is_set()) {
-                side.apply(next)?;
-            }
-        }
-        Ok(())
+            if before != next || !(is_off || side.is_set()) { side.apply(next) } else { Ok(()) }
+        })
     }
 }
 
@@ -117,8 +111,14 @@ impl Change<'_> {
         let (before, settings) = (self.ports[&id].coalescing.clone(), Arc::clone(&self.settings));
         let mut netdevs: Vec<Netdev> = netdevs_of(&self.ports[&id]).collect();
         let (netdevs, next) = self.without_lock(|| {
-            let next = before.changed(change, meant(change, &netdevs))?;
-            let applied = netdevs.iter_mut().try_for_each(|netdev| netdev.apply(&settings, &before, &next));
+            let is_meant = meant(change, &netdevs);
+            let next = before.changed(change, is_meant)?;
+            // A direction that is not meant may have been refused before.
+            let mut applied = netdevs.iter_mut().flat_map(|netdev| {
+                let applied = netdev.apply(&settings, &before, &next).into_iter().zip(is_meant);
+                applied.filter_map(|(applied, is_meant)| applied.err().filter(|_| is_meant))
+            });
+            let applied = applied.next().map_or(Ok(()), Err);
             if let Err(error) = applied {
                 for netdev in &mut netdevs {
                     // They took it before.
@@ -136,16 +136,29 @@ impl Change<'_> {
     /// Has netdevs that the port was attached to obey what is set for it, and those that have changed obey it again.
     pub(super) fn coalesce_again(&mut self, id: PortId) {
         let Some(port) = self.ports.get(&id).filter(|port| !port.coalescing.is_off()) else { return };
+        for side in netdevs_of(port).flat_map(|netdev| netdev.sides).flatten().collect::<Vec<_>>() {
+            self.without_lock(|| side.renew());
+        }
+        let before = self.ports[&id].coalescing.clone();
+        self.obey_coalescing(id, &before);
+    }
+
+    /// Has netdevs obey what is set for their port, which was `before` until now. One that does not take it is logged.
+    pub(super) fn obey_coalescing(&mut self, id: PortId, before: &NetdevSettings) {
+        let Some(port) = self.ports.get(&id) else { return };
         let (set, settings) = (port.coalescing.clone(), Arc::clone(&self.settings));
+        let is_default = self.is_moderated_by_default(port);
         let mut netdevs: Vec<Netdev> = netdevs_of(port).collect();
         let netdevs = self.without_lock(|| {
             for netdev in &mut netdevs {
-                netdev.sides.iter().flatten().for_each(|side| side.renew());
-                let before = netdev.problems();
-                if let Err(error) = netdev.apply(&settings, &set, &set)
-                    && netdev.problems() != before
-                {
-                    tracing::warn!(netdev = netdev.name, %error, "its interrupts are not moderated");
+                let problems = netdev.problems();
+                let refused = set.refused(netdev.apply(&settings, before, &set));
+                let Some(error) = refused.filter(|_| netdev.problems() != problems) else { continue };
+                let netdev = netdev.name.as_str();
+                match is_default {
+                    // It is meant for those that take it, and most veths do not.
+                    true => tracing::debug!(netdev, %error, "its interrupts are not moderated"),
+                    false => tracing::warn!(netdev, %error, "its interrupts are not moderated"),
                 }
             }
             netdevs

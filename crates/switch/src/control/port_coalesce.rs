@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use forebay_control::ApiError;
 use forebay_control::coalesce::{CoalesceDirection, CoalesceNetdevSetting, CoalescePolicy, CoalesceSet};
-use forebay_control::{ApiError, ErrorCode};
 
-use super::netdev_side::{NetdevSide, direction_of};
-use super::port_calls::profile_of;
+use super::netdev_side::NetdevSide;
 
 /// In the order of settings and sides.
 pub(super) const DIRECTIONS: [CoalesceDirection; 2] = [CoalesceDirection::Rx, CoalesceDirection::Tx];
@@ -31,19 +30,23 @@ impl NetdevSettings {
         self.0.iter().all(|setting| setting.policy == CoalescePolicy::Off)
     }
 
+    /// Why these settings are not in force at a netdev. Where both directions have the same, that is about those that the
+    /// netdev takes limits for.
+    pub(super) fn refused(&self, applied: [Result<(), ApiError>; 2]) -> Option<ApiError> {
+        if self.0[0] == self.0[1] && applied.iter().any(Result::is_ok) {
+            return None;
+        }
+        applied.into_iter().find_map(Result::err)
+    }
+
     /// The settings after a change of some directions.
     ///
     /// # Errors
     /// A setting that cannot be.
     pub(super) fn changed(&self, change: &CoalesceSet, is_meant: [bool; 2]) -> Result<Self, ApiError> {
         let mut next = self.clone();
-        for (at, direction) in DIRECTIONS.into_iter().enumerate().filter(|(at, _)| is_meant[*at]) {
-            let setting = self.0[at].changed(change)?;
-            profile_of(&setting.profile, direction_of(direction)).map_err(|error| {
-                let error = ApiError::new(ErrorCode::InvalidValue, error.to_string()).with_field("profile");
-                error.with_value(&setting.profile)
-            })?;
-            next.0[at] = setting;
+        for at in (0..DIRECTIONS.len()).filter(|at| is_meant[*at]) {
+            next.0[at] = self.0[at].changed(change)?;
         }
         Ok(next)
     }

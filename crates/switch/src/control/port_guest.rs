@@ -93,6 +93,11 @@ impl Guest {
         self.past_packets + self.cells.taken_packets.get()
     }
 
+    /// Pairs of queues that it may use.
+    pub(super) fn pairs(&self) -> u16 {
+        (self.calls.len() / 2) as u16
+    }
+
     /// Whether packets pass both ways.
     pub(super) fn is_running(&self) -> bool {
         !self.sources.is_empty() && !self.outputs.is_empty()

@@ -220,7 +220,7 @@ impl Control {
             self.reception.serve(guest.key, meeting, device);
             guest
         });
-        let port = Port {
+        let mut port = Port {
             id,
             worker,
             guest,
@@ -259,6 +259,7 @@ impl Control {
             takes_frames: None,
             peer: None,
         };
+        self.begin_to_moderate(&mut port);
         self.enrol(&port);
         self.ports.insert(port);
         match self.serve_port(id, opened) {
@@ -357,6 +358,7 @@ impl Control {
         gone
     }
 
+    /// Changes what the packet path must know, at once. Moderation is stated by [`Change::port_set_moderated`].
     pub(crate) fn port_set(&mut self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
         self.instance()?;
         let id = self.id_of(name)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_control::capture::{Capture, CaptureSelect};
 use forebay_control::channels::ChannelShow;
-use forebay_control::coalesce::{CoalescePort, CoalesceSet, CoalesceShow};
+use forebay_control::coalesce::{CoalesceConfig, CoalescePort, CoalesceSet, CoalesceShow};
 use forebay_control::config::Settings;
 use forebay_control::eswitch::{EswitchSet, EswitchSetReply, EswitchShow};
 use forebay_control::fdb::{FdbAdd, FdbDel, FdbEntry, FdbFlush, FdbFlushReply};
@@ -72,8 +72,12 @@ impl SwitchControl for Switch {
         Ok(reply)
     }
 
-    fn port_set(&self, name: &str, change: PortSet) -> Result<PortShow, ApiError> {
-        self.and_save(|control| control.port_set(name, change))
+    fn port_set(&self, name: &str, mut change: PortSet) -> Result<PortShow, ApiError> {
+        match change.coalesce.take() {
+            // The kernel may have to be asked.
+            Some(stated) => self.change_and_save(|control| control.port_set_moderated(name, change, stated)),
+            None => self.and_save(|control| control.port_set(name, change)),
+        }
     }
 
     fn port_list(&self) -> Vec<PortShow> {
@@ -182,6 +186,10 @@ impl SwitchControl for Switch {
     fn coalesce_set(&self, name: &str, change: &CoalesceSet) -> Result<CoalescePort, ApiError> {
         let look = self.change_and_save(|control| control.coalesce_set(name, change))?;
         Ok(look.look())
+    }
+
+    fn coalesce_defaults(&self, defaults: CoalesceConfig) -> Result<(), ApiError> {
+        self.control.begin().set_coalesce_defaults(defaults)
     }
 
     fn rss(&self, port: Option<&str>) -> Result<Vec<RssShow>, ApiError> {
