@@ -1,6 +1,7 @@
 //! Interrupt moderation of ports on netdevs: of a tap, whose driver takes `rx-frames`, and of a veth with NAPI, for which
 //! the kernel takes limits.
 
+mod left;
 mod stated;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{self, Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::frame::Frame;
 use forebay_testbed::packet_io::FrameSocket;
-use forebay_testbed::{Host, Lab, LabError, PortKind, Result, wait};
+use forebay_testbed::{Host, Lab, LabError, Netns, PortKind, Result, wait};
 
 use crate::harness::{Outcome, Suite, ensure_program};
 
@@ -24,6 +25,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 pub fn register(suite: &mut Suite) {
     stated::register(suite);
+    left::register(suite);
     suite.once("limits_of_a_netdev_are_those_that_its_driver_takes", by_driver);
     suite.once("limits_of_a_netdev_without_coalescing_are_those_of_its_napi_instances", by_napi);
     suite.once("what_a_netdev_was_moderated_by_is_put_back_after_its_daemon_was_killed", killed);
@@ -66,9 +68,7 @@ impl Scene {
 
     /// What `ethtool` says of the tap.
     fn frames(&self) -> Result<String> {
-        let said = self.lab.switch().run("ethtool", &["-c", TAP])?.stdout;
-        let frames = said.lines().find_map(|line| line.strip_prefix("rx-frames:"));
-        Ok(frames.unwrap_or_default().trim().to_owned())
+        frames_in(self.lab.switch())
     }
 
     /// `gro-flush-timeout` and `defer-hard-irqs` of each NAPI instance of the veth, with its id.
@@ -108,6 +108,13 @@ impl Scene {
         let has_problem = |netdev: CoalesceNetdev| !netdev.rx.problem.is_empty();
         wait::until("the netdev to say why", LIMIT, || self.netdev(VETH).is_ok_and(has_problem))
     }
+}
+
+/// What `ethtool` says of the tap in this namespace.
+fn frames_in(netns: &Netns) -> Result<String> {
+    let said = netns.run("ethtool", &["-c", TAP])?.stdout;
+    let frames = said.lines().find_map(|line| line.strip_prefix("rx-frames:"));
+    Ok(frames.unwrap_or_default().trim().to_owned())
 }
 
 fn make_veth(lab: &Lab) -> Result<()> {

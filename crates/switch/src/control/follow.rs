@@ -6,6 +6,7 @@
 //! ports that were put off. That a netdev is gone is never put off: its port would send to the next netdev of its number.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use forebay_control::{IfIndex, PortId};
 use forebay_kernel::netlink::{Link, LinkEvent, NetlinkError, link};
@@ -77,6 +78,10 @@ impl Change<'_> {
 
     /// The netdev is asked how it is now: an event may have waited while it changed again, or while we attached to it.
     fn netdev_changed(&mut self, then: &Link) -> bool {
+        let settings = Arc::clone(&self.settings);
+        if settings.waits_for_netdevs() {
+            self.without_lock(|| settings.netdev_is_here(then.ifindex));
+        }
         let Some(id) = self.whose(then) else { return false };
         self.look_if_due(id, then.ifindex)
     }

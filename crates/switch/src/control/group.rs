@@ -155,7 +155,7 @@ impl Change<'_> {
     }
 
     /// A member's netdev is no longer there.
-    pub(super) fn member_went(&mut self, id: PortId, ifindex: IfIndex) -> bool {
+    pub(super) fn member_went(&mut self, id: PortId, ifindex: IfIndex, moved: bool) -> bool {
         let port = self.port_mut(id);
         tracing::info!(port = port.spec.port_name(), ifindex = ifindex.0, "a member is gone");
         let gone = port.let_member_go(ifindex);
@@ -165,7 +165,10 @@ impl Change<'_> {
         self.datapath.clear_port(ifindex);
         self.ports.loses_netdev(ifindex);
         self.publish();
-        self.without_lock(|| drop(gone));
+        self.without_lock(|| {
+            gone.iter().filter(|_| moved).for_each(|at| at.sides.leave_away());
+            drop(gone);
+        });
         self.tune(id);
         let regrouped = self.regroup(id);
         if let Err(error) = regrouped {

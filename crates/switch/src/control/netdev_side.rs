@@ -147,13 +147,25 @@ impl NetdevSide {
         let texts = state.taker.texts(self.ifindex, self.direction, Wanted::Limits(limits));
         state.wanted = Some(Wanted::Limits(limits));
         state.moves += 1;
-        let moved = state.held.iter().zip(&texts).try_for_each(|(setting, (_, text))| setting.move_to(text));
+        let moved =
+            state.held.iter_mut().zip(&texts).try_for_each(|(setting, (_, text))| setting.move_to(text));
         let problem = moved.err().map(|error| error.to_string()).unwrap_or_default();
         if problem != state.problem && !problem.is_empty() {
             let (netdev, direction) = (self.netdev.as_str(), self.direction);
             tracing::warn!(netdev, %direction, problem, "its interrupts stay as they are");
         }
         state.problem = problem;
+    }
+
+    /// The netdev has gone to another network namespace, where it keeps what is set.
+    pub(super) fn leave_away(&self) {
+        let mut state = self.state();
+        let Self { netdev, direction, .. } = self;
+        if state.held.iter().any(|setting| setting.tunable().at(self.ifindex).is_some()) {
+            let reason = "no request reaches it there";
+            tracing::warn!(netdev, %direction, reason, "it keeps its moderation until it is here again");
+        }
+        state.held.iter_mut().for_each(HostSetting::leave_away);
     }
 
     /// Puts back what was there before the first setting. A second call does nothing.
@@ -240,7 +252,7 @@ impl NetdevSide {
             return Err(io::Error::other("it takes no limits now"));
         }
         for (at, (tunable, text)) in texts.into_iter().enumerate() {
-            match state.held.get(at) {
+            match state.held.get_mut(at) {
                 Some(setting) if moves => {
                     setting.begin_to_move();
                     setting.move_to(&text)?;

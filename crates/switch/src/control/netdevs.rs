@@ -104,12 +104,15 @@ impl Change<'_> {
             return false;
         };
         if self.ports[&id].spec.is_group() {
-            return self.member_went(id, ifindex);
+            return self.member_went(id, ifindex, moved);
         }
         let gone = self.take_off(id);
         let port = self.port_mut(id);
         port.lose(loss);
         tracing::info!(port = port.spec.port_name(), reason = port.reason, "the netdev is gone");
+        if moved {
+            self.without_lock(|| gone.iter().for_each(|at| at.sides.leave_away()));
+        }
         self.let_go(id, gone);
         true
     }

@@ -18,6 +18,13 @@ pub(super) struct NetdevSettings(pub(super) [CoalesceNetdevSetting; 2]);
 #[derive(Default)]
 pub(super) struct Sides(pub(super) [Option<Arc<NetdevSide>>; 2]);
 
+impl Sides {
+    /// The netdev is in another network namespace. Writes a file, so the control side's lock must be free.
+    pub(super) fn leave_away(&self) {
+        self.0.iter().flatten().for_each(|side| side.leave_away());
+    }
+}
+
 impl Drop for Sides {
     fn drop(&mut self) {
         self.0.iter().flatten().for_each(|side| side.close());

@@ -68,6 +68,15 @@ pub(super) fn text_of_deferral(deferral: Deferral) -> String {
     serde_json::to_string(&(deferral.gro_flush_timeout, deferral.defer_hard_irqs)).unwrap_or_default()
 }
 
+fn values_of(text: &str) -> CoalesceValues {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn deferral_of(text: &str) -> Option<Deferral> {
+    let (gro_flush_timeout, defer_hard_irqs) = serde_json::from_str(text).ok()?;
+    Some(Deferral { gro_flush_timeout, defer_hard_irqs })
+}
+
 fn invalid(error: serde_json::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
@@ -148,6 +157,59 @@ impl Tunable {
         }
     }
 
+    /// What to write so that it has what was there `before`, if it was set to `written` and has `now`: only what still is as
+    /// it was set. Nothing: somebody else has set all of it.
+    pub(super) fn to_put_back(&self, before: &str, written: &str, now: &str) -> Option<String> {
+        match self {
+            Self::File(_) => (now == written).then(|| before.to_owned()),
+            Self::Coalesce { .. } => {
+                let [before, written, now] = [before, written, now].map(values_of);
+                let back = CoalesceValues {
+                    usecs: before.usecs.filter(|_| now.usecs == written.usecs),
+                    frames: before.frames.filter(|_| now.frames == written.frames),
+                    adaptive: before.adaptive.filter(|_| now.adaptive == written.adaptive),
+                };
+                (!back.is_empty()).then(|| text_of(&back))
+            }
+            Self::Napi { .. } => {
+                let [before, written, now] = [before, written, now].map(deferral_of);
+                let [before, written, now] = [before?, written?, now?];
+                let back = Deferral {
+                    gro_flush_timeout: match now.gro_flush_timeout == written.gro_flush_timeout {
+                        true => before.gro_flush_timeout,
+                        false => now.gro_flush_timeout,
+                    },
+                    defer_hard_irqs: match now.defer_hard_irqs == written.defer_hard_irqs {
+                        true => before.defer_hard_irqs,
+                        false => now.defer_hard_irqs,
+                    },
+                };
+                let is_one_ours = now.gro_flush_timeout == written.gro_flush_timeout
+                    || now.defer_hard_irqs == written.defer_hard_irqs;
+                is_one_ours.then(|| text_of_deferral(back))
+            }
+        }
+    }
+
+    /// The same setting of a netdev under another number, as it may have when it comes back from another namespace.
+    pub(super) fn at(&self, ifindex: IfIndex) -> Option<Self> {
+        match self {
+            Self::Coalesce { direction, parts, .. } => {
+                Some(Self::Coalesce { ifindex, direction: *direction, parts: *parts })
+            }
+            // An instance does not outlive the move, and a file is no netdev's.
+            Self::Napi { .. } | Self::File(_) => None,
+        }
+    }
+
+    /// The netdev that has it, if that is known by its number.
+    pub(super) fn netdev(&self) -> Option<IfIndex> {
+        match self {
+            Self::Coalesce { ifindex, .. } => Some(*ifindex),
+            Self::Napi { .. } | Self::File(_) => None,
+        }
+    }
+
     /// Whose it is, since a number may be another's later. `None`: it is not there, or no setting that the switch changes.
     pub(super) fn owner(&self) -> Option<String> {
         match self {
@@ -188,6 +250,28 @@ mod tests {
         for name in ["", "ethtool 7 up usecs", "ethtool x rx usecs", "napi 7", "napi 7 -1", "etc/passwd"] {
             assert_eq!(Tunable::parse(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn only_what_still_is_as_it_was_set_is_put_back() {
+        let parts = Parts { usecs: true, frames: true, adaptive: true };
+        let driver = Tunable::Coalesce { ifindex: IfIndex(7), direction: CoalesceDirection::Rx, parts };
+        let text = |usecs: u32, frames: u32, adaptive: bool| {
+            text_of(&CoalesceValues { usecs: Some(usecs), frames: Some(frames), adaptive: Some(adaptive) })
+        };
+        let (before, written) = (text(1, 2, true), text(8, 64, false));
+        let back = |now: &str| driver.to_put_back(&before, &written, now);
+        assert_eq!(back(&written), Some(before.clone()));
+        assert_eq!(back(&text(9, 64, false)).as_deref(), Some(r#"{"frames":2,"adaptive":true}"#));
+        assert_eq!(back(&text(9, 65, true)), None);
+        let napi = Tunable::Napi { ifindex: IfIndex(7), id: 258 };
+        let back = |now| napi.to_put_back("[0,0]", "[20000,2]", now);
+        let expected = [("[20000,2]", Some("[0,0]")), ("[20000,9]", Some("[0,9]")), ("[7,2]", Some("[7,0]"))];
+        for (now, text) in expected.into_iter().chain([("[7,9]", None)]) {
+            assert_eq!(back(now).as_deref(), text, "{now}");
+        }
+        let file = Tunable::File("/proc/irq/9/smp_affinity_list".into());
+        assert_eq!(["1", "2"].map(|now| file.to_put_back("0", "1", now)), [Some("0".to_owned()), None]);
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn set_again(
     let Some(at) = earlier.iter().position(is_this) else {
         return HostSetting::set(settings, Tunable::File(path.to_owned()), value, false);
     };
-    let setting = earlier.swap_remove(at);
+    let mut setting = earlier.swap_remove(at);
     setting.change(value).map(|()| setting)
 }
 
