@@ -5,6 +5,7 @@
 
 use super::counts::Counts;
 use super::limits::{Limits, Settings};
+use super::looks::Looks;
 use super::policy::Policy;
 use crate::Nanos;
 
@@ -25,16 +26,11 @@ pub struct Seen {
 /// Less is no time at all for a NAPI instance: a timer that is set and rings takes as long.
 const NAPI_SHORTEST_USECS: u32 = 4;
 
-/// Calls that `dim` is shown of each look. It takes a window of 64 for its length alone, so the rest of a look would make
-/// all windows as long as looks are, and it would see no difference in interrupts.
-const DIM_CALLS: u64 = 64;
-
 /// Makes counts that a policy observes of what a netdev counts.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     counts: Counts,
-    /// What `dim` is shown, and the time that this took.
-    shown: (Counts, Nanos),
+    looks: Looks,
     before: Option<(Seen, Nanos)>,
     /// Somebody counts interrupts.
     is_counted: bool,
@@ -48,10 +44,12 @@ impl Device {
             limits.packets = Limits::MOST;
         }
         self.observe(seen, limits, now);
-        match policy {
-            Policy::Dim(_) => policy.observe(&self.shown.0, self.shown.1),
-            Policy::Off | Policy::Static(_) | Policy::Adaptive(_) => policy.observe(&self.counts, now),
-        }
+        let now = match policy {
+            // Of a netdev, time in which no packets came is no part of a window.
+            Policy::Dim(_) => Nanos(self.counts.active_ns),
+            Policy::Off | Policy::Static(_) | Policy::Adaptive(_) => now,
+        };
+        self.looks.look(policy, &self.counts, now)
     }
 
     /// Learns what the netdev has counted by `now` under `limits`. Counts begin with the second look.
@@ -71,7 +69,6 @@ impl Device {
         let counted = seen.interrupts.zip(before.interrupts).map(|(now, then)| now.saturating_sub(then));
         let calls = counted.unwrap_or_else(|| guess(packets, nanos, limits)).clamp(1, packets);
         let bytes = seen.bytes - before.bytes;
-        self.show_part(packets, bytes, calls, nanos);
         self.counts.packets += packets;
         self.counts.bytes += bytes;
         self.counts.batches += packets;
@@ -83,21 +80,6 @@ impl Device {
             // With fewer than two packets for each interrupt, so many at least were for one packet that none came after.
             self.counts.idle_holds += (2 * calls).saturating_sub(packets);
         }
-    }
-
-    /// Shows `dim` so many calls, as if it had looked when they were made.
-    fn show_part(&mut self, packets: u64, bytes: u64, calls: u64, nanos: u64) {
-        let part = |count: u64| match calls {
-            0..=DIM_CALLS => count,
-            _ => {
-                u64::try_from(u128::from(count) * u128::from(DIM_CALLS) / u128::from(calls)).unwrap_or(count)
-            }
-        };
-        let (counts, time) = &mut self.shown;
-        counts.packets += part(packets);
-        counts.bytes += part(bytes);
-        counts.calls += part(calls);
-        time.0 += part(nanos);
     }
 
     /// What was counted so far.

@@ -32,7 +32,7 @@ use super::limits::Limits;
 use crate::Nanos;
 
 /// Calls that make a window.
-const WINDOW: u16 = 64;
+pub(super) const WINDOW: u16 = 64;
 /// Steps until it is tired: two for each line of the table.
 const TIRED: u8 = 2 * Profile::LINES as u8;
 

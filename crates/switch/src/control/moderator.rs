@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_control::IfIndex;
 use forebay_control::coalesce::CoalesceDirection;
 use forebay_policy::Nanos;
-use forebay_policy::moderation::Policy;
+use forebay_policy::moderation::{Looks, Policy};
 
 use super::netdev_side::NetdevSide;
 use crate::SwitchError;
@@ -105,11 +105,18 @@ impl Drop for Moderator {
     }
 }
 
+/// A guest's queue as it is seen from outside.
+struct Queue {
+    cells: Arc<CallCells>,
+    policy: Box<Policy>,
+    looks: Looks,
+}
+
 struct Thread {
     shared: Arc<Shared>,
     workers: Vec<Commander>,
     orders: Receiver<Order>,
-    queues: BTreeMap<QueueName, (Arc<CallCells>, Box<Policy>)>,
+    queues: BTreeMap<QueueName, Queue>,
     netdevs: BTreeMap<(IfIndex, CoalesceDirection), Arc<NetdevSide>>,
 }
 
@@ -124,7 +131,7 @@ impl Thread {
             self.shared.turns.moderator.add(1);
             match order {
                 Ok(Order::Moderate(name, cells, policy)) => {
-                    self.queues.insert(name, (cells, policy));
+                    self.queues.insert(name, Queue { cells, policy, looks: Looks::default() });
                 }
                 Ok(Order::Leave(name)) => drop(self.queues.remove(&name)),
                 Ok(Order::ModerateNetdev(side)) => drop(self.netdevs.insert(side.name(), side)),
@@ -143,8 +150,8 @@ impl Thread {
 
     fn look(&mut self) {
         let now = Nanos(self.shared.started.elapsed().as_nanos() as u64);
-        for ((worker, number), (cells, policy)) in &mut self.queues {
-            let settings = policy.observe(&cells.counts(), now);
+        for ((worker, number), Queue { cells, policy, looks }) in &mut self.queues {
+            let settings = looks.look(policy, &cells.counts(), now);
             if settings != cells.wanted() && cells.want(settings) {
                 self.workers[*worker].send(Command::LimitsChanged(*number));
             }
