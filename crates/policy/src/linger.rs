@@ -5,6 +5,9 @@
 //! last waits were, up to a limit: the window opens while waits are short and closes at the first long one, as that of
 //! KVM's halt polling does. So pings cost nothing, and a flood hardly ever has to wake a worker.
 //!
+//! A worker that wakes by itself in between, because a call or a probe is due, still waits for the same packets: a timer
+//! neither opens the window nor begins it anew. So a worker that holds calls stays awake no longer than one that does not.
+//!
 //! Who lingers where somebody else waits for the processor does harm twice, for the worker is then itself the one who
 //! waits. The processor was taken away if there is a gap between two looks; then the worker sleeps for some time whenever
 //! it has nothing to do, twice as long if that happens again soon.
@@ -28,18 +31,21 @@ pub struct Linger {
     window: u64,
     patience: u64,
     barred_until: Nanos,
+    /// Since when there have been no packets, while there are none.
+    waits_since: Option<Nanos>,
 }
 
 impl Linger {
     /// Of a worker that lingers for at most `longest` nanoseconds.
     pub fn new(longest: u64) -> Self {
-        Self { longest, window: 0, patience: PATIENCE[0], barred_until: Nanos(0) }
+        Self { longest, window: 0, patience: PATIENCE[0], barred_until: Nanos(0), waits_since: None }
     }
 
-    /// Nanoseconds to go on looking for, from `now` on.
+    /// Nobody has packets: nanoseconds to go on looking for, from `now` on. A wait that has begun goes on.
     #[inline]
-    pub fn window(&self, now: Nanos) -> u64 {
-        if now < self.barred_until { 0 } else { self.window }
+    pub fn waits(&mut self, now: Nanos) -> u64 {
+        let waited = now.since(*self.waits_since.get_or_insert(now));
+        if now < self.barred_until { 0 } else { self.window.saturating_sub(waited) }
     }
 
     /// Between two looks while it lingered there was so much time. Whether it may go on.
@@ -54,9 +60,11 @@ impl Linger {
         false
     }
 
-    /// Somebody came when it had waited for so long, awake or asleep.
+    /// There were packets at `now`. If the worker had waited for them, awake or asleep, that is over.
     #[inline]
-    pub fn waited(&mut self, nanos: u64) {
+    pub fn come(&mut self, now: Nanos) {
+        let Some(since) = self.waits_since.take() else { return };
+        let nanos = now.since(since);
         if nanos > self.longest {
             self.window = 0;
         } else if nanos > self.window {
@@ -71,52 +79,80 @@ mod tests {
 
     const NOW: Nanos = Nanos(5_000_000_000);
 
+    /// Waits for so long until there are packets.
+    fn wait(linger: &mut Linger, nanos: u64) {
+        let _ = linger.waits(NOW);
+        linger.come(Nanos(NOW.0 + nanos));
+    }
+
+    /// What a wait that begins at `now` begins with.
+    fn window(linger: &Linger, now: Nanos) -> u64 {
+        linger.clone().waits(now)
+    }
+
     #[test]
     fn short_waits_open_the_window_and_a_long_one_closes_it() {
         let mut linger = Linger::new(50_000);
-        assert_eq!(linger.window(NOW), 0);
+        assert_eq!(window(&linger, NOW), 0);
         let windows = [30_000; 5].map(|nanos| {
-            linger.waited(nanos);
-            linger.window(NOW)
+            wait(&mut linger, nanos);
+            window(&linger, NOW)
         });
         assert_eq!(windows, [8_000, 16_000, 32_000, 32_000, 32_000]);
-        linger.waited(32_000);
-        assert_eq!(linger.window(NOW), 32_000, "the window was wide enough");
-        linger.waited(50_000);
-        assert_eq!(linger.window(NOW), 50_000);
-        linger.waited(50_001);
-        assert_eq!(linger.window(NOW), 0);
+        wait(&mut linger, 32_000);
+        assert_eq!(window(&linger, NOW), 32_000, "the window was wide enough");
+        wait(&mut linger, 50_000);
+        assert_eq!(window(&linger, NOW), 50_000);
+        wait(&mut linger, 50_001);
+        assert_eq!(window(&linger, NOW), 0);
+    }
+
+    #[test]
+    fn a_wait_goes_on_over_timers_and_is_as_long_as_it_was() {
+        let at = |nanos| Nanos(NOW.0 + nanos);
+        let mut linger = Linger::new(100_000);
+        (0..5).for_each(|_| wait(&mut linger, 90_000));
+        assert_eq!(linger.waits(NOW), 100_000);
+        assert_eq!(linger.waits(at(60_000)), 40_000, "a timer rang");
+        assert_eq!(linger.waits(at(100_000)), 0);
+        assert_eq!(linger.waits(at(150_000)), 0);
+        linger.come(at(200_000));
+        assert_eq!(linger.waits(at(210_000)), 0, "however short the pieces were, the wait was long");
+        linger.come(at(220_000));
+        linger.come(at(900_000));
+        assert_eq!(window(&linger, at(900_000)), 8_000, "nobody waited the second time");
     }
 
     #[test]
     fn who_may_not_linger_never_does() {
         let mut linger = Linger::new(0);
-        [0, 1, 1_000_000].into_iter().for_each(|nanos| linger.waited(nanos));
-        assert_eq!(linger.window(NOW), 0);
+        [0, 1, 1_000_000].into_iter().for_each(|nanos| wait(&mut linger, nanos));
+        assert_eq!(window(&linger, NOW), 0);
     }
 
     #[test]
     fn the_first_loss_of_the_processor_is_no_second_one_however_early_it_is() {
         let mut linger = Linger::new(50_000);
-        linger.waited(10_000);
+        wait(&mut linger, 10_000);
         assert!(!linger.goes_on(GAP, Nanos(GAP)));
-        assert_eq!(linger.window(Nanos(GAP + PATIENCE[0])), FIRST);
+        assert_eq!(window(&linger, Nanos(GAP + PATIENCE[0])), FIRST);
     }
 
     #[test]
     fn who_loses_its_processor_sleeps_for_some_time_and_longer_if_that_happens_again_soon() {
         let mut linger = Linger::new(50_000);
-        linger.waited(10_000);
+        wait(&mut linger, 10_000);
         assert!(linger.goes_on(GAP - 1, NOW));
         let mut now = NOW;
         for millis in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000] {
             assert!(!linger.goes_on(GAP, now));
             let over = Nanos(now.0 + millis * 1_000_000);
-            assert_eq!([linger.window(Nanos(over.0 - 1)), linger.window(over)], [0, FIRST], "{millis} ms");
+            let windows = [Nanos(over.0 - 1), over].map(|now| window(&linger, now));
+            assert_eq!(windows, [0, FIRST], "{millis} ms");
             now = over;
         }
         now.0 += SOON;
         assert!(!linger.goes_on(GAP, now));
-        assert_eq!(linger.window(Nanos(now.0 + 1_000_000)), FIRST);
+        assert_eq!(window(&linger, Nanos(now.0 + 1_000_000)), FIRST);
     }
 }

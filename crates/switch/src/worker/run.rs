@@ -11,6 +11,9 @@ use super::{Slot, TURN, Worker};
 /// full turn, because whoever became ready meanwhile waits that long. Commands are looked for before each turn.
 const LEAST_TURN: usize = TURN / 16;
 
+/// Until a timer that rings this soon the worker stays awake: to set the timer, sleep and wake takes longer.
+const NEAR: u64 = 10_000;
+
 /// How it came that there is something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
@@ -47,6 +50,9 @@ impl Worker {
                 packets += turn;
                 served += turn.max(LEAST_TURN);
             }
+            if packets > 0 {
+                self.linger.come(woken.now);
+            }
             let cell = self.shared.worker_cell(self.index);
             let spent = cycles().wrapping_sub(began);
             cell.iterations.add(1);
@@ -71,6 +77,7 @@ impl Worker {
     fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
         if self.doorbell.take_rang() || self.exchange.as_ref().is_some_and(Exchange::has_handed) {
             self.deliver_handed(began);
+            self.linger.come(began);
             return Wait::None;
         }
         let is_anybody_ready = self.doorbell.look_now(&mut self.run_list) | self.look_at_guests();
@@ -86,7 +93,6 @@ impl Worker {
             let now = clock.read().now;
             self.doorbell.sleep(self.wakes_at(now), now, &mut self.run_list);
         }
-        self.linger.waited(clock.read().now.since(began));
         if comes { Wait::Awake } else { Wait::Asleep }
     }
 
@@ -96,12 +102,14 @@ impl Worker {
         looks.into_iter().chain(self.moderation.next()).min()
     }
 
-    /// Looks for somebody who is ready, for as long as that is likely to be worth it. Whether there is anybody.
+    /// Looks for somebody who is ready, for as long as that is likely to be worth it. Whether there is anybody, or a call is
+    /// due.
     fn linger(&mut self, clock: &mut Clock, began: Nanos) -> bool {
-        let window = self.linger.window(began);
+        let window = self.linger.waits(began);
         let due = self.moderation.next();
+        let is_near = |now: Nanos| due.is_some_and(|due| due.since(now) < NEAR);
         let (mut waited, mut comes, mut goes_on) = (0, false, true);
-        while !comes && goes_on && waited < window {
+        while !comes && goes_on && (waited < window || is_near(Nanos(began.0 + waited))) {
             comes = self.look_at_guests() || self.doorbell.look_now(&mut self.run_list);
             let now = clock.read().now;
             comes |= due.is_some_and(|due| due <= now);
