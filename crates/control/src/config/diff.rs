@@ -82,7 +82,7 @@ fn diff_ports(old: &Config, new: &Config, diff: &mut ConfigDiff) {
 
 /// Whether the port must be made anew.
 fn is_another(was: &PortSpec, port: &PortSpec) -> bool {
-    (&was.netdev, &was.group) != (&port.netdev, &port.group)
+    (&was.netdev, &was.group, &was.vhost_user) != (&port.netdev, &port.group, &port.vhost_user)
         || (was.members, was.attach, was.promiscuous) != (port.members, port.attach, port.promiscuous)
 }
 

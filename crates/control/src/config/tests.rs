@@ -405,6 +405,17 @@ fn a_port_with_another_netdev_is_added_again_with_its_static_entries() {
 }
 
 #[test]
+fn a_port_with_another_socket_is_added_again() {
+    let with = |queues: u32| {
+        let socket = format!("{{ path = \"/vm\", queues = {queues} }}");
+        Config::parse(&format!("[[port]]\nname = \"vm\"\nvhost_user = {socket}\n")).unwrap()
+    };
+    let diff = with(1).diff(&with(2));
+    assert_eq!((&diff.ports_del[..], &diff.ports_add), (&["vm".to_owned()][..], &with(2).ports));
+    assert!(diff.ports_set.is_empty());
+}
+
+#[test]
 fn a_static_entry_that_is_gone_from_the_file_is_deleted() {
     let mut new = base();
     let entry = new.fdb.static_entries.remove(0);
