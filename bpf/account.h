@@ -64,7 +64,7 @@ static __always_inline __u64 scaled(__u64 frames, __u32 th)
  * without CAP_PERFMON the verifier lets no stack slot that held a pointer be
  * used again, and there are only so many registers.
  */
-static __noinline enum taking take_frames(__u32 number, __u32 frames)
+static __noinline enum taking take_frames(__u32 number, __u32 frames, int is_long)
 {
 	struct ring_account *account = bpf_map_lookup_elem(&ring_accounts, &number);
 	__u64 used, pool_used, free, shared, limit, burst, reserve;
@@ -105,14 +105,16 @@ static __noinline enum taking take_frames(__u32 number, __u32 frames)
 	/* The sum first, so that what a worker settles is in it already. */
 	add(&pool->taken, frames);
 	add(&account->taken, frames);
+	if (is_long)
+		add(&account->long_taken, frames);
 	return TAKEN;
 }
 
 /* Takes frames for packets of a port, or counts them as lost: 1 or 0. */
 static __always_inline int admit(struct port_counters *counted, __u32 account, __u32 packets,
-				 __u32 frames)
+				 __u32 frames, int is_long)
 {
-	enum taking taking = take_frames(account, frames);
+	enum taking taking = take_frames(account, frames, is_long);
 
 	if (taking == TAKEN)
 		return 1;

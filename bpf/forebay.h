@@ -117,14 +117,27 @@ struct port_counters {
  */
 struct ring_account {
 	__u64 taken;
-	__u64 reserved_taken[7];
+	__u64 long_taken; /* of them, for packets that took the long queue */
+	__u64 long_at;	  /* when the last packet did that was to be cut, in coarse nanoseconds */
+	__u64 reserved_taken[5];
 	__u64 settled;
 	__u32 depth;   /* entries of the ring */
 	__u32 reserve; /* frames it may hold whatever its threshold says */
 	__u32 th;      /* devlink-sb's, 3 to 16: alpha = 2^(th - 10); 0: `limit` */
 	__u32 limit;   /* frames, whatever others hold */
-	__u64 reserved_settled[5];
+	__u64 long_settled; /* frames of packets that came out of the long queue */
+	__u64 reserved_settled[4];
 };
+
+/*
+ * A worker's long queue is a tap, in which packets stay whole that the collector's
+ * transmit end would cut. So many frames a ring's account may hold of it: whose
+ * packets come behind them wait until they are copied, half a millisecond or so.
+ */
+#define LONG_FRAMES 1024
+/* A port's other TCP packets take it, too, so that none overtakes another, until it was so long without a long one. */
+#define LONG_AFTER_NS 100000000
+
 
 /* The sum of all rings, and how much they may hold together. */
 struct pool_account {

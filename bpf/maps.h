@@ -51,6 +51,14 @@ struct {
 	__uint(max_entries, COLLECTORS);
 } collector_tx SEC(".maps");
 
+/* Queue of a worker -> interface index of its long queue, or 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} long_queues SEC(".maps");
+
 /* account_number() -> what the ring there holds, mapped into the daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -101,7 +101,7 @@ static __always_inline int receive(struct xdp_md *ctx, enum variant variant)
 	if (!counted || queue >= settings.queues || !find_account(port, queue, &account))
 		return settings.outlives ? XDP_DROP : XDP_PASS;
 	add(&counted->slow_path_packets, 1);
-	if (!admit(counted, account, 1, frames_for(1, frame_length(ctx))))
+	if (!admit(counted, account, 1, frames_for(1, frame_length(ctx)), 0))
 		return XDP_DROP;
 	if (clear_below(ctx))
 		goto refuse;

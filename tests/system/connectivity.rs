@@ -95,8 +95,8 @@ fn takes_unfinished(host: &Host) -> bool {
 }
 
 /// Packets with a checksum as the host takes it.
-fn right(report: &ChecksumReport, host: &Host) -> u64 {
-    report.good + report.either + if takes_unfinished(host) { report.unfinished } else { 0 }
+fn right(report: &ChecksumReport, takes_unfinished: bool) -> u64 {
+    report.good + report.either + if takes_unfinished { report.unfinished } else { 0 }
 }
 
 fn tcp_both_ways(subject: Subject) -> Outcome {
@@ -118,13 +118,15 @@ pub fn check_stream(
     v6: bool,
     reverse: bool,
 ) -> Outcome {
-    let receiver = if reverse { client } else { server };
+    let (sender, receiver) = if reverse { (server, client) } else { (client, server) };
+    // Long packets leave as their senders left them; an XDP port's sender finishes and cuts them itself.
+    let may_be_unfinished = takes_unfinished(receiver) || sender.kind() != PortKind::VethXdp;
     let ((), counted) = bed.watch(|lab| {
         let checksums = stream(lab, client, server, receiver, v6, reverse)?;
         if subject != Subject::Bridge {
-            let wrong = checksums.bad + if takes_unfinished(receiver) { 0 } else { checksums.unfinished };
+            let wrong = checksums.bad + if may_be_unfinished { 0 } else { checksums.unfinished };
             assert_eq!(wrong, 0, "{checksums:?}");
-            assert!(checksums.packets > 100 && right(&checksums, receiver) > 0, "{checksums:?}");
+            assert!(checksums.packets > 100 && right(&checksums, may_be_unfinished) > 0, "{checksums:?}");
         }
         Ok(())
     })?;
@@ -157,7 +159,11 @@ fn udp_datagrams(subject: Subject) -> Outcome {
             assert_eq!(arrived, 100, "datagrams of {bytes} bytes, IPv6: {v6}");
             let checksums = report(&capture.filled()?);
             if subject != Subject::Bridge {
-                assert_eq!(right(&checksums, &hosts[1]), 100, "{bytes} bytes, IPv6: {v6}: {checksums:?}");
+                assert_eq!(
+                    right(&checksums, takes_unfinished(&hosts[1])),
+                    100,
+                    "{bytes} bytes, IPv6: {v6}: {checksums:?}"
+                );
             }
             counted.no_drops();
         }

@@ -81,8 +81,10 @@ pub struct SwitchConfig {
     /// How ports share packet memory.
     pub spool_mode: SpoolMode,
     /// Whether TCP segments that follow each other leave as one packet, its checksum left to the receiver as on the
-    /// kernel's own bridge. Several times faster for bulk traffic; off, every packet leaves finished.
+    /// kernel's own bridge. Several times faster for bulk traffic; off, packets leave as they came.
     pub join_segments: bool,
+    /// Whether long TCP packets of tcx ports reach workers whole; off, the kernel cuts them on their way.
+    pub long_queues: bool,
 }
 
 impl Default for SwitchConfig {
@@ -96,6 +98,7 @@ impl Default for SwitchConfig {
             max_ports: 4096,
             spool_mode: SpoolMode::Spp,
             join_segments: false,
+            long_queues: true,
         }
     }
 }

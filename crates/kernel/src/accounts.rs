@@ -16,6 +16,8 @@ use crate::mapped::{Mapped, Shared};
 #[repr(C, align(64))]
 pub(crate) struct Taken {
     frames: AtomicU64,
+    /// Of a ring: of them, for packets that took the long queue.
+    long_frames: AtomicU64,
 }
 
 /// `struct ring_account`, bpf/forebay.h.
@@ -28,7 +30,8 @@ pub(crate) struct Ring {
     pub(crate) reserve: AtomicU32,
     pub(crate) th: AtomicU32,
     pub(crate) limit: AtomicU32,
-    pub(crate) reserved: [u64; 5],
+    pub(crate) long_settled: AtomicU64,
+    pub(crate) reserved: [u64; 4],
 }
 
 /// `struct pool_account`, bpf/forebay.h.
@@ -138,12 +141,40 @@ impl RingAccount {
     }
 
     /// Says that of what was taken the ring holds `occupancy` frames; packet path. Frames under way to the ring are
-    /// forgotten until the next look finds them in it.
+    /// forgotten until the next look finds them in it; those in the long queue are not.
     pub fn settle(&self, occupancy: impl FnOnce() -> u64) {
         let ring = self.ring();
         // In this order: what arrives in between is counted twice and not missed.
         let taken = ring.taken.frames.load(Ordering::Acquire);
-        let settled = taken.wrapping_sub(occupancy());
+        let held = occupancy() + self.long_frames();
+        self.set_settled(taken.wrapping_sub(held));
+    }
+
+    /// Says that a packet of so many frames came out of the long queue; packet path.
+    pub fn settle_long(&self, frames: u64) {
+        let ring = self.ring();
+        let frames = frames.min(self.long_frames());
+        let long_settled = ring.long_settled.load(Ordering::Relaxed).wrapping_add(frames);
+        ring.long_settled.store(long_settled, Ordering::Release);
+        self.set_settled(ring.settled.load(Ordering::Relaxed).wrapping_add(frames));
+    }
+
+    /// Says that the long queue is empty: what was lost in it is held no more once the ring is settled.
+    pub fn forget_long(&self) {
+        let ring = self.ring();
+        ring.long_settled.store(ring.taken.long_frames.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Frames of packets in the long queue. Fewer than none, where a packet came that was given up, are none.
+    fn long_frames(&self) -> u64 {
+        let ring = self.ring();
+        let settled = ring.long_settled.load(Ordering::Relaxed);
+        let held = ring.taken.long_frames.load(Ordering::Acquire).wrapping_sub(settled);
+        u64::try_from(held.cast_signed()).unwrap_or(0)
+    }
+
+    fn set_settled(&self, settled: u64) {
+        let ring = self.ring();
         let before = ring.settled.load(Ordering::Relaxed);
         if settled != before {
             ring.settled.store(settled, Ordering::Release);
@@ -234,5 +265,39 @@ mod tests {
         rings[0].settle(|| 0);
         rings[1].settle(|| 0);
         assert_eq!((rings[0].used(), rings[1].used(), accounts.pool_used()), (0, 0, 0));
+    }
+
+    /// The same for a packet that takes the long queue.
+    fn take_long(accounts: &Accounts, ring: usize, frames: u64) {
+        take(accounts, ring, frames);
+        accounts.rings.get(ring).taken.long_frames.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn what_lies_in_the_long_queue_is_held_until_it_comes_out_or_is_given_up() {
+        let accounts = accounts();
+        let ring = RingAccount::new(Arc::clone(&accounts), 0);
+        let used = || (ring.used(), accounts.pool_used());
+        take(&accounts, 0, 2);
+        take_long(&accounts, 0, 36);
+        take_long(&accounts, 0, 36);
+        // The ring is empty by now.
+        ring.settle(|| 0);
+        assert_eq!(used(), (72, 72));
+        ring.settle_long(36);
+        assert_eq!(used(), (36, 36));
+        ring.settle(|| 3);
+        assert_eq!(used(), (39, 39));
+        // The other packet was lost, as far as one can tell.
+        ring.forget_long();
+        ring.settle(|| 0);
+        assert_eq!(used(), (0, 0));
+        // It comes all the same, and is not given back twice.
+        ring.settle_long(36);
+        assert_eq!(used(), (0, 0));
+        take_long(&accounts, 0, 1);
+        assert_eq!(used(), (1, 1));
+        ring.settle_long(1);
+        assert_eq!(used(), (0, 0));
     }
 }

@@ -35,7 +35,7 @@ use crate::{DatapathError, KernelCounters};
 
 pub use attach::{XdpProgram, XdpVariant};
 pub use collector::CollectorProgram;
-pub use rings::RingOwner;
+pub use rings::{QueueAccounts, RingOwner};
 
 use holder::ObjectHolder;
 
@@ -65,6 +65,7 @@ pub struct Datapath {
     shared_maps: Vec<(OsString, MapHandle)>,
     collector: Relocated,
     collectors: MapHandle,
+    long_queues: MapHandle,
     collector_tx: MapHandle,
     queues: u32,
     max_ports: u32,
@@ -133,6 +134,7 @@ impl Datapath {
             shared_maps: object::shared_maps(&object)?,
             collector: relocated("collector")?,
             collectors: object::map(&object, "collectors")?,
+            long_queues: object::map(&object, "long_queues")?,
             collector_tx: object::map(&object, "collector_tx")?,
             queues: options.queues,
             max_ports: options.max_ports,

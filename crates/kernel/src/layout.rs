@@ -23,7 +23,7 @@ pub(crate) struct Settings {
 }
 
 /// Counts up when the maps that outlive a daemon, or what lies in them, is no more what it was.
-pub(crate) const FORMAT: u32 = 8;
+pub(crate) const FORMAT: u32 = 9;
 
 impl Settings {
     /// What is in the pinned `struct format` of maps with these settings: all but what only programs care about.
@@ -270,12 +270,15 @@ mod tests {
         assert_eq!(offsets(&btf, "departure"), (2048, departure));
         let ring = [
             ("taken", 0),
-            ("reserved_taken", 8),
+            ("long_taken", 8),
+            ("long_at", 16),
+            ("reserved_taken", 24),
             ("settled", offset_of!(Ring, settled) as u32),
             ("depth", offset_of!(Ring, depth) as u32),
             ("reserve", offset_of!(Ring, reserve) as u32),
             ("th", offset_of!(Ring, th) as u32),
             ("limit", offset_of!(Ring, limit) as u32),
+            ("long_settled", offset_of!(Ring, long_settled) as u32),
             ("reserved_settled", offset_of!(Ring, reserved) as u32),
         ];
         assert_eq!(offsets(&btf, "ring_account"), (size_of::<Ring>(), named(&ring)));

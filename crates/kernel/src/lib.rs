@@ -21,6 +21,7 @@ mod hints;
 mod layout;
 mod left;
 mod link;
+mod long_queue;
 pub mod machine;
 mod mapped;
 mod memberships;
@@ -43,7 +44,7 @@ pub use accounts::{Accounts, RingAccount, RingRule};
 pub use classes::{ClassTable, asked_classes};
 pub use counters::KernelCounters;
 pub use cycles::cycles;
-pub use datapath::{CollectorProgram, Datapath, RingOwner, XdpProgram, XdpVariant};
+pub use datapath::{CollectorProgram, Datapath, QueueAccounts, RingOwner, XdpProgram, XdpVariant};
 pub use error::DatapathError;
 pub use flows::{
     AdoptedFlow, FlowAction, FlowCount, FlowKey, FlowNote, FlowNumber, FlowPath, FlowTable, FlowTag,
@@ -56,6 +57,7 @@ pub use layout::{
     Bank, COLLECTORS, CollectorEnds, LAYOUT_ORIGIN, ORIGIN_BYTES, OWN_LAYOUTS, PortConfig, source_port,
 };
 pub use link::{NetdevLink, program_name};
+pub use long_queue::{LONG_HEADER_BYTES, LongQueue, LongQueueError};
 pub use merging::Merging;
 pub use object::{DatapathOptions, PORT_PROGRAM};
 pub use peer::reachable_peer;

@@ -184,6 +184,7 @@ fn size_maps(
             "ports" | "counters" | "hinted" | "outputs" | "loop_probes" => options.max_ports,
             "sockets" => BANKS * (options.max_ports + OWNERS_BESIDES_PORTS) * options.queues,
             "ring_accounts" => (options.max_ports + 1) * options.queues,
+            "long_queues" => options.queues,
             "departures" => DEPARTURES_A_WORKER * options.queues,
             _ if is_constants(map.name()) => {
                 let bytes = settings.to_bytes();

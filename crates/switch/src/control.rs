@@ -323,9 +323,9 @@ pub(crate) fn flow_limits(settings: &Settings, max_entries: u64) -> FlowLimits {
     }
 }
 
-/// Rings that one worker serves at most: each port's, the shared one, and those that take their places.
+/// Sources that one worker serves at most: each port's, the shared one, those that take their places, and the long queue.
 pub(crate) fn slots(max_ports: u32) -> usize {
-    2 * (max_ports as usize + 1)
+    2 * (max_ports as usize + 1) + 1
 }
 
 /// What a collector's fill ring of `high` entries follows.

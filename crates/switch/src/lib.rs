@@ -21,6 +21,7 @@ mod flood;
 mod flows;
 mod guests;
 mod layouts;
+mod long_queues;
 pub mod memory;
 mod output;
 mod pool_instance;

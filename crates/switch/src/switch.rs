@@ -33,6 +33,7 @@ use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Limits};
 use crate::flows::{FlowBook, FlowKeeper};
 use crate::guests::Reception;
+use crate::long_queues;
 use crate::pool_instance::{PoolInstance, Stock, Supplied};
 use crate::rate::Rate;
 use crate::settled;
@@ -118,7 +119,12 @@ impl Switch {
         let book = Arc::new(Mutex::new(book));
         let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), proposals, Arc::clone(&bell))?;
         let proposals = producers.into_iter().map(|ring| Proposals::new(ring, Arc::clone(&bell)));
-        let workers = start_workers(config, &shared, &datapath, supplied, proposals)?;
+        let mut workers = start_workers(config, &shared, &datapath, supplied, proposals)?;
+        if config.switch.long_queues
+            && let Err(error) = long_queues::start(&mut workers, &instance, &datapath)
+        {
+            tracing::warn!(%error, "long packets are cut on their way to the workers");
+        }
         let flows = Flows::new(book, keeper, config.flows.redirect_peer);
         let (kept, kept_book) = (Arc::clone(&shared), flows.shared_book());
         let wakers = workers.iter().map(WorkerHandle::waker).collect();

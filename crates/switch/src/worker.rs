@@ -35,6 +35,7 @@ mod finish;
 mod guest;
 mod join;
 mod key;
+mod long;
 mod memory;
 mod moderation;
 mod outlet;
@@ -56,6 +57,7 @@ mod steer;
 mod step;
 mod stretch;
 mod transmit;
+mod undone;
 mod verdict;
 
 use std::sync::Arc;
@@ -82,6 +84,7 @@ pub(crate) use drain::Drain;
 pub(crate) use exchange::Exchange;
 pub(crate) use guest::{GuestCells, GuestOutput, GuestSource, ProbeNotes};
 pub(crate) use key::deeper_fields;
+pub(crate) use long::LongSource;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
 pub(crate) use moderation::{Choice, ModeratedQueue, Moderation};
 pub(crate) use outlet::Outlet;
@@ -116,6 +119,8 @@ pub(crate) struct Worker {
     sources: Vec<Option<Box<ServedSource>>>,
     /// Those that all ports share.
     shared_rings: Vec<Slot>,
+    /// The long queue's, if there is one.
+    long: Option<Slot>,
     members: Vec<Option<Box<Member>>>,
     supplies: [Option<Box<Supply>>; COLLECTORS],
     doorbell: Doorbell,
@@ -173,6 +178,7 @@ impl Worker {
             layouts: Cache::new(Arc::clone(&shared.layouts)),
             sources: std::iter::repeat_with(|| None).take(slots).collect(),
             shared_rings: Vec::with_capacity(COLLECTORS),
+            long: None,
             members: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             supplies: [const { None }; COLLECTORS],
             doorbell,

@@ -32,6 +32,17 @@ impl FrameSocket {
         FrameSocket::open_on(host.netns(), "eth0")
     }
 
+    /// A socket on the host's `eth0` whose frames begin with a virtio-net header of ten bytes, both ways.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn open_with_virtio_headers(host: &Host) -> Result<FrameSocket> {
+        let ifindex = host.netns().ifindex("eth0")?;
+        let socket = host.netns().enter(|| PacketSocket::open_with_virtio_headers(ifindex))?;
+        let socket = socket.map_err(|error| LabError::system("a packet socket on eth0", error))?;
+        Ok(FrameSocket { socket, buffer: vec![0; FRAME_BYTES] })
+    }
+
     /// A socket on any netdev.
     ///
     /// # Errors

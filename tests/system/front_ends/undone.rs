@@ -1,6 +1,9 @@
 //! What a guest leaves undone, header by header: lies cost it that packet, and the truth reaches others as they agreed.
 
+use forebay_testbed::dut::ForebayOptions;
 use forebay_testbed::dut::counters::{Moved, Reading};
+use forebay_testbed::frame::Frame;
+use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::wait;
 use forebay_vhost::driver::FrontEnd;
 use forebay_vhost::{Features, NetHeader};
@@ -17,6 +20,7 @@ const PART: u16 = 1400;
 pub fn register(suite: &mut Suite) {
     suite.once("a_header_that_lies_costs_its_guest_that_packet_alone", lies);
     suite.once("a_long_packet_reaches_a_guest_whole_or_in_right_parts", long);
+    suite.once("a_containers_long_packet_reaches_a_guest_whole", from_container);
     suite.once("parts_of_a_long_packet_are_counted_as_the_guest_gets_them", counted);
     suite.once("what_a_guest_takes_undone_changes_while_its_driver_runs", changed);
 }
@@ -135,6 +139,54 @@ fn long() -> Outcome {
     let (told, packet) = wait::until_some("the datagram", LIMIT, || other.receive_undone())?;
     assert!(told.is_plain() && verify_l4(&[&packet[..]]) == Verdict::Good);
     assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
+
+/// A segment of TCP over IPv4 with an unfinished checksum, and its header.
+fn segment(from: [u8; 6], to: u8, payload: usize) -> (NetHeader, Vec<u8>) {
+    const TCP: usize = 34;
+    let mut packet = [&mac(to)[..], &from, &[8, 0]].concat();
+    packet.extend([0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend([0, 53, 0, 54, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 4, 0, 0, 0, 0, 0]);
+    packet.extend((0..payload).map(|at| at as u8));
+    let of_ip = ((packet.len() - 14) as u16).to_be_bytes();
+    packet[16..18].copy_from_slice(&of_ip);
+    let pseudo = (0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 6 + (20 + payload)) as u16;
+    packet[TCP + 16..TCP + 18].copy_from_slice(&pseudo.to_be_bytes());
+    let kind = NetHeader { gso_type: gso::TCPV4, hdr_len: TCP as u16 + 20, csum_offset: 16, ..header() };
+    (kind, packet)
+}
+
+/// Tells a packet that was never cut from one whose parts were joined by what its port counts.
+fn from_container() -> Outcome {
+    for (long_queues, packets) in [(true, 1), (false, 4)] {
+        let config = format!("[loop]\ndetect = false\n[switch]\nlong_queues = {long_queues}\n");
+        let scene = Scene::new(1, ForebayOptions::with_config(config))?;
+        let mut taker = guest_with(Features::GUEST_CSUM.with(Features::GUEST_TSO4))?;
+        scene.add("vm2", &[])?;
+        join(&mut taker, &scene, "vm2")?;
+        let host = &scene.hosts[0];
+        let socket = FrameSocket::open_with_virtio_headers(host)?;
+        let (header, packet) = segment(host.mac(), 2, 5000);
+        wait::until("the guest to be known", LIMIT, || {
+            taker.transmit(&Frame::marked(mac(2), [0xff; 6], 2).build());
+            scene.client().fdb().is_ok_and(|fdb| fdb.iter().any(|entry| entry.mac.0 == mac(2)))
+        })?;
+        while taker.receive().is_some() {}
+        let before = Reading::settled(scene.client())?;
+        socket.send(&[&header.to_bytes(0)[..10], &packet].concat())?;
+        let received = wait::until_some("the packet", LIMIT, || {
+            let mut packets = std::iter::from_fn(|| taker.receive_undone());
+            packets.find(|(_, packet)| packet[6..12] == host.mac())
+        })?;
+        let moved = Reading::settled(scene.client())?.since(&before);
+        assert_eq!(moved.get("h1", "rx_packets"), packets, "{moved:?}");
+        if long_queues {
+            assert_eq!(received, (header, packet));
+        }
+        assert!(scene.client().stats_check()?.balanced);
+        assert!(scene.client().pool()?.ports.iter().all(|port| port.used == 0));
+    }
     Ok(())
 }
 

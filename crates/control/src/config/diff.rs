@@ -144,6 +144,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("switch.max_ports", switch.max_ports != new_switch.max_ports),
         ("switch.spool_mode", switch.spool_mode != new_switch.spool_mode),
         ("switch.join_segments", switch.join_segments != new_switch.join_segments),
+        ("switch.long_queues", switch.long_queues != new_switch.long_queues),
         ("api.allow_programs", old.api.allow_programs != new.api.allow_programs),
         ("api.group", old.api.group != new.api.group),
         ("api.mode", old.api.mode != new.api.mode),

@@ -3,11 +3,12 @@
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 
+use forebay_control::IfIndex;
 use libbpf_rs::{MapCore as _, MapFlags};
 
 use super::Datapath;
 use crate::DatapathError;
-use crate::accounts::RingAccount;
+use crate::accounts::{Accounts, RingAccount};
 use crate::layout::{Bank, OWNERS_BESIDES_PORTS};
 
 /// Whose ring it is.
@@ -19,6 +20,27 @@ pub enum RingOwner {
     Shared,
     /// That of packets which a worker sends to the collector itself.
     Drain,
+}
+
+/// The accounts of the rings of one worker.
+#[derive(Clone, Debug)]
+pub struct QueueAccounts {
+    accounts: Arc<Accounts>,
+    queues: u32,
+    shared: u32,
+    queue: u32,
+}
+
+impl QueueAccounts {
+    /// Says that a packet of so many frames came out of the long queue, in the account of this port's ring or, without a
+    /// port, in that of the shared one; packet path.
+    pub fn settle_long(&self, port: Option<u16>, frames: u64) {
+        let owner = port.map_or(self.shared, u32::from);
+        if owner <= self.shared {
+            let index = owner * self.queues + self.queue;
+            RingAccount::new(Arc::clone(&self.accounts), index as usize).settle_long(frames);
+        }
+    }
 }
 
 impl Datapath {
@@ -49,6 +71,22 @@ impl Datapath {
     pub fn ring_account(&self, owner: RingOwner, queue: u32) -> RingAccount {
         let index = self.number(owner) * self.queues + queue;
         RingAccount::new(Arc::clone(&self.accounts), index as usize)
+    }
+
+    /// The accounts of all rings on `queue`.
+    pub fn queue_accounts(&self, queue: u32) -> QueueAccounts {
+        let accounts = Arc::clone(&self.accounts);
+        QueueAccounts { accounts, queues: self.queues, shared: self.max_ports, queue }
+    }
+
+    /// Has long packets of `queue` sent out of this netdev from now on, whole.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn connect_long_queue(&self, queue: u32, ifindex: IfIndex) -> Result<(), DatapathError> {
+        self.long_queues
+            .update(&queue.to_ne_bytes(), &ifindex.0.to_ne_bytes(), MapFlags::ANY)
+            .map_err(DatapathError::bpf("enter a long queue into the kernel's table"))
     }
 
     fn socket_key(&self, bank: Bank, owner: RingOwner, queue: u32) -> [u8; 4] {

@@ -17,7 +17,8 @@ use super::socket;
 use crate::machine;
 
 pub use change::{
-    create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_promiscuous, set_up,
+    create_veth, delete, disable_ipv6_autoconf, move_to_netns, rename, set_mtu, set_promiscuous,
+    set_tx_queue_len, set_up,
 };
 pub use hardware::HardwareType;
 pub use traffic::{Traffic, traffic};

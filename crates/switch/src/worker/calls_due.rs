@@ -83,6 +83,6 @@ impl Worker {
 fn moderated_of(served: &mut ServedSource) -> Option<&mut ModeratedQueue> {
     match &mut served.source {
         Source::Guest(guest) => Some(guest.queue()),
-        Source::Xsk(_) | Source::Memory(_) => None,
+        Source::Xsk(_) | Source::Memory(_) | Source::Long(_) => None,
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Command {
     ProbeGuests(Box<[ProbeToGuest]>),
     /// Serve this guest's queue no more, and give it back. What lies in it stays the guest's.
     TakeGuest(Slot, Sender<Option<Virtqueue>>),
-    /// Take frames for guests' packets from the supply of this number, which lie in this arena.
+    /// Take frames for packets of guests and of the long queue from the supply of this number, which lie in this arena.
     MoveGuests(u8, Arc<Arena>),
     /// Pass on what other workers have handed over for this output, and forget it. They know the port no more.
     RemoveOutlet(PortId, Sender<()>),
@@ -221,14 +221,16 @@ impl Worker {
         self.stop_source(&mut served);
         match served.source {
             Source::Guest(guest) => Some(guest.into_queue()),
-            Source::Xsk(_) | Source::Memory(_) => None,
+            Source::Xsk(_) | Source::Memory(_) | Source::Long(_) => None,
         }
     }
 
     fn move_guests(&mut self, supply: u8, arena: &Arc<Arena>) {
         for served in self.sources.iter_mut().flatten() {
-            if let Source::Guest(guest) = &mut served.source {
-                guest.move_to(supply, Arc::clone(arena));
+            match &mut served.source {
+                Source::Guest(guest) => guest.move_to(supply, Arc::clone(arena)),
+                Source::Long(long) => long.move_to(supply, Arc::clone(arena)),
+                Source::Xsk(_) | Source::Memory(_) => {}
             }
         }
     }
@@ -262,7 +264,9 @@ impl Worker {
         if let Some(socket) = served.source.socket() {
             let _ = self.doorbell.watch(slot, socket);
         }
-        if served.feed == Feed::Shared {
+        if matches!(served.source, Source::Long(_)) {
+            self.long = Some(slot);
+        } else if served.feed == Feed::Shared {
             self.shared_rings.push(slot);
         }
         self.start_source(slot, &mut served, moment.now);
@@ -287,7 +291,7 @@ impl Worker {
         self.shared_rings.retain(|shared| *shared != slot);
         match served.source {
             Source::Xsk(XskSource { supply: SuppliedBy::Own(supply), .. }) => Some(supply),
-            Source::Xsk(_) | Source::Memory(_) | Source::Guest(_) => None,
+            Source::Xsk(_) | Source::Memory(_) | Source::Guest(_) | Source::Long(_) => None,
         }
     }
 
@@ -304,6 +308,7 @@ impl Worker {
                 left = left.saturating_sub(self.run_once(slot, moment));
             }
         }
+        self.empty_long(moment);
         self.members[usize::from(port.0)] = None;
     }
 
@@ -317,6 +322,9 @@ impl Worker {
     /// For a ring whose account says more than it may hold: packets that were lost on the way wake nobody.
     fn audit(&self, slot: Slot) {
         if let Some(served) = &self.sources[slot.index()] {
+            if let (true, Some(account)) = (self.has_empty_long(), &served.account) {
+                account.forget_long();
+            }
             served.settle();
         }
     }

@@ -9,20 +9,20 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
-use arrayvec::ArrayVec;
 use forebay_control::PortId;
 use forebay_kernel::LoopProbes;
 use forebay_policy::{Nanos, Piece, RingShare, Sender};
-use forebay_pool::{Arena, Burst, Frame, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
+use forebay_pool::{Arena, Burst, Magazine, Segment};
 use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
-use forebay_wire::cut::{Cut, Uncuttable};
-use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
+use forebay_wire::cut::Uncuttable;
+use forebay_wire::net_header::NetHeader;
 
 use super::facts::Facts;
 use super::finish::finish;
 use super::moderation::{ModeratedQueue, Moderation};
 use super::parcel::{self, HEADROOM, Leaving, Parcel, Pieces, Sent, Undeliverable};
 use super::record::Record;
+use super::undone;
 use crate::attention::Attention;
 use crate::counters::Counter;
 
@@ -259,7 +259,10 @@ impl GuestSource {
         self.queue.virtqueue.take(room);
         let undone = match is_plain {
             true => Ok(NetHeader::default()),
-            false => self.look_at(header, &frames, len),
+            false => undone::compare(&self.arena, header, &frames, len).map_err(|error| match error {
+                Uncuttable::Mismatch => Untaken::Bad,
+                Uncuttable::TooMany => Untaken::TooBig,
+            }),
         };
         let undone = match undone {
             Ok(undone) => undone,
@@ -278,26 +281,6 @@ impl GuestSource {
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, left == 0);
         }
         Ok(())
-    }
-
-    /// Compares a header with the packet that was copied. What comes out says nothing that is not so.
-    fn look_at(&self, header: NetHeader, frames: &[Frame], len: u32) -> Result<NetHeader, Untaken> {
-        if !header.is_long() {
-            let NetHeader { csum_start, csum_offset, .. } = header;
-            return Ok(NetHeader { flags: NEEDS_CSUM, csum_start, csum_offset, ..NetHeader::default() });
-        }
-        let payload = self.arena.frame_size().payload();
-        let fragments: ArrayVec<&[u8], MAX_SEGMENTS_PER_PACKET> = (0..)
-            .zip(frames)
-            .map(|(index, frame)| {
-                self.arena.bytes(frame, HEADROOM, (len - index * payload).min(payload) as u16)
-            })
-            .collect();
-        match Cut::new(&header, &fragments) {
-            Ok(cut) => Ok(cut.net_header(header)),
-            Err(Uncuttable::Mismatch) => Err(Untaken::Bad),
-            Err(Uncuttable::TooMany) => Err(Untaken::TooBig),
-        }
     }
 
     /// Whether packets wait.

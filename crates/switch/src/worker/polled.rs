@@ -38,7 +38,7 @@ impl Worker {
             }
             Some(Source::Guest(_)) => true,
             // It was taken away.
-            Some(Source::Xsk(_) | Source::Memory(_)) | None => false,
+            Some(Source::Xsk(_) | Source::Memory(_) | Source::Long(_)) | None => false,
         });
         polled.len() < before && !run_list.is_empty()
     }

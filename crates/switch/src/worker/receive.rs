@@ -6,6 +6,7 @@ use forebay_xsk::Reads;
 
 use super::facts::Facts;
 use super::guest::{GuestSource, Lost, Received};
+use super::long::LongSource;
 use super::stretch::Stretch;
 use super::{Feed, ServedSource, Source, SuppliedBy, TURN, Worker, XskSource};
 
@@ -31,6 +32,7 @@ impl Worker {
                 self.count_lost(*feed, memory.take_no_frame(), DropReason::NoFrame);
             }
             Source::Guest(guest) => self.receive_from_guest(guest, piece, *feed, now),
+            Source::Long(long) => self.receive_long(long, piece),
         }
         let bytes = self.burst.bytes_of(0..self.burst.len());
         let standing = turn.served(self.burst.len() as u32, bytes, source.has_more());
@@ -79,6 +81,18 @@ impl Worker {
         self.count_lost(feed, no_frame, DropReason::NoFrame);
         self.count_lost(feed, too_big, DropReason::RxTooBig);
         self.count_lost(feed, bad, DropReason::BadFrame);
+    }
+
+    fn receive_long(&mut self, long: &mut LongSource, piece: Piece) {
+        let supply = self.supplies[long.supply()].as_deref_mut();
+        let magazine = &mut supply.expect("it stays while sources draw on it").magazine;
+        let mut packets =
+            Received { burst: &mut self.burst, records: &mut self.records, undone: &mut self.undone };
+        long.receive(&mut packets, piece, magazine);
+        self.see_undone();
+        for (port, reason) in long.lost() {
+            self.count_lost(Feed::Port(port), 1, reason);
+        }
     }
 
     fn see_undone(&mut self) {

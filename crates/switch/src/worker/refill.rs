@@ -14,12 +14,15 @@ impl Worker {
         match &mut served.source {
             Source::Xsk(xsk) => self.refill_supply(xsk, served.turn.packets(), standing, now),
             Source::Memory(memory) => memory.put_back(&mut self.burst),
-            Source::Guest(guest) => {
-                let supply = self.supplies[guest.supply()].as_deref_mut();
-                let magazine = &mut supply.expect("it stays while guests draw on it").magazine;
-                self.burst.drain().for_each(|frame| magazine.put(frame));
-            }
+            Source::Guest(guest) => self.put_back(guest.supply()),
+            Source::Long(long) => self.put_back(long.supply()),
         }
+    }
+
+    fn put_back(&mut self, supply: usize) {
+        let supply = self.supplies[supply].as_deref_mut();
+        let magazine = &mut supply.expect("it stays while sources draw on it").magazine;
+        self.burst.drain().for_each(|frame| magazine.put(frame));
     }
 
     /// Posts the burst's frames up to the fill ring's watermark, the rest go to the magazine; then tops the ring up

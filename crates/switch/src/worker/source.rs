@@ -11,6 +11,7 @@ use forebay_xsk::{FillRing, PortSocket, RxRing};
 
 use super::drain::Drain;
 use super::guest::GuestSource;
+use super::long::LongSource;
 use super::memory::MemorySource;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
@@ -58,6 +59,8 @@ pub(crate) enum Source {
     Memory(MemorySource),
     /// A virtual machine's transmit queue.
     Guest(Box<GuestSource>),
+    /// The worker's long queue.
+    Long(Box<LongSource>),
 }
 
 /// An AF_XDP ring, whose frames the kernel fills.
@@ -92,16 +95,17 @@ impl Source {
             Source::Xsk(xsk) => xsk.ring.arena(),
             Source::Memory(memory) => memory.arena(),
             Source::Guest(guest) => guest.arena(),
+            Source::Long(long) => long.arena(),
         }
     }
 
-    /// Frames or packets of this process that wait in it. Those in a guest's memory are none of its frames.
+    /// Frames or packets of this process that wait in it. Those in a guest's memory or the kernel's are none of its frames.
     #[inline]
     pub(super) fn occupancy(&self) -> u32 {
         match self {
             Source::Xsk(xsk) => xsk.ring.occupancy(),
             Source::Memory(memory) => memory.occupancy(),
-            Source::Guest(_) => 0,
+            Source::Guest(_) | Source::Long(_) => 0,
         }
     }
 
@@ -111,6 +115,7 @@ impl Source {
     pub(super) fn has_more(&self) -> bool {
         match self {
             Source::Guest(guest) => guest.has_waiting(),
+            Source::Long(long) => !long.is_drained(),
             Source::Xsk(_) | Source::Memory(_) => self.occupancy() > 0,
         }
     }
@@ -121,6 +126,7 @@ impl Source {
             Source::Xsk(xsk) => xsk.socket.as_deref().map(AsFd::as_fd),
             Source::Memory(_) => None,
             Source::Guest(guest) => guest.kick(),
+            Source::Long(long) => Some(long.tap()),
         }
     }
 
@@ -128,7 +134,7 @@ impl Source {
     pub(super) fn own_supply(&mut self) -> Option<&mut Supply> {
         match self {
             Source::Xsk(XskSource { supply: SuppliedBy::Own(supply), .. }) => Some(supply),
-            Source::Xsk(_) | Source::Memory(_) | Source::Guest(_) => None,
+            Source::Xsk(_) | Source::Memory(_) | Source::Guest(_) | Source::Long(_) => None,
         }
     }
 

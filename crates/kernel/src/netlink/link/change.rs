@@ -102,6 +102,13 @@ pub fn set_mtu(ifindex: IfIndex, mtu: u32) -> Result<(), NetlinkError> {
     change(&request, "set the MTU of", ifindex)
 }
 
+/// Sets how many packets may wait to be sent; of a tap, how many wait to be read.
+pub fn set_tx_queue_len(ifindex: IfIndex, packets: u32) -> Result<(), NetlinkError> {
+    let mut request = rt_link::Request::new().op_setlink_do(&header_of(ifindex));
+    drop(request.encode().push_txqlen(packets));
+    change(&request, "set the length of the queue of", ifindex)
+}
+
 /// Gives a netdev another name.
 pub fn rename(ifindex: IfIndex, name: &str) -> Result<(), NetlinkError> {
     check_name(name)?;
