@@ -124,6 +124,17 @@ fn a_guest_that_takes_packets_gets_all_that_it_has_time_for() {
 }
 
 #[test]
+fn what_a_port_put_in_before_a_turn_of_the_ring_still_counts_after_it() {
+    let loud = [to_it(10), to_it(11), to_it(12)];
+    let mut ring = Ring::new(RING);
+    for _ in 0..4 * RING {
+        ring.saturate(&loud);
+        assert!(ring.free >= RING / 8 - 1, "{}", ring.free);
+        ring.take(1);
+    }
+}
+
+#[test]
 fn a_long_packet_is_let_in_if_all_its_buffers_are_of_the_senders_share() {
     let mut ring = Ring::new(RING);
     ring.saturate(&[flooded(10)]);
