@@ -1,8 +1,8 @@
 //! Why a switch could not start.
 
 use forebay_control::ApiError;
+use forebay_kernel::DatapathError;
 use forebay_kernel::netlink::NetlinkError;
-use forebay_kernel::{DatapathError, LongQueueError};
 use forebay_pool::ArenaError;
 use forebay_xsk::XskError;
 
@@ -18,9 +18,6 @@ pub enum SwitchError {
     /// A BPF program, map or link could not be had.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
-    /// No tap for a long queue.
-    #[error(transparent)]
-    LongQueue(#[from] LongQueueError),
     /// The collector could not be made.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),

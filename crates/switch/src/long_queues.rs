@@ -14,21 +14,28 @@ use crate::worker::{Feed, LongSource, QUANTUM_BYTES, ServedSource, Source};
 /// Packets that may wait in one; what ports hold of it is bounded by their accounts, in frames.
 const PACKETS: u32 = 4096;
 
-/// Makes the queues in the calling thread's network namespace, and has programs use them.
+/// Makes the queues in the calling thread's network namespace, if they are `wanted`, and has programs use them. Without one
+/// the kernel cuts long packets on their way to a worker.
 ///
 /// # Errors
-/// There is no tap to be had, or the kernel's table cannot be written. Queues made before are used.
+/// The kernel's table cannot be written.
 pub(crate) fn start(
+    wanted: bool,
     workers: &mut [WorkerHandle],
     instance: &PoolInstance,
-    datapath: &Datapath,
+    datapath: &Arc<Datapath>,
 ) -> Result<(), SwitchError> {
     let number = instance.intake(Lane::default()).number;
     for (queue, worker) in (0..).zip(workers) {
-        let long = LongQueue::new(PACKETS)?;
-        let ifindex = long.ifindex();
+        let long = wanted.then(|| LongQueue::new(PACKETS)).transpose().unwrap_or_else(|error| {
+            tracing::warn!(%error, worker = queue, "long packets are cut on their way to the worker");
+            None
+        });
+        // An earlier daemon's stands in an adopted table.
+        datapath.connect_long_queue(queue, long.as_ref().map(LongQueue::ifindex))?;
+        let Some(long) = long else { continue };
         let supply = (number, Arc::clone(&instance.stock.arena));
-        let source = LongSource::new(long, datapath.queue_accounts(queue), supply);
+        let source = LongSource::new(long, queue, datapath, supply);
         worker.serve(ServedSource {
             feed: Feed::Shared,
             source: Source::Long(Box::new(source)),
@@ -37,7 +44,6 @@ pub(crate) fn start(
             turn: Turn::new(QUANTUM_BYTES),
             is_calm: false,
         });
-        datapath.connect_long_queue(queue, ifindex)?;
     }
     Ok(())
 }

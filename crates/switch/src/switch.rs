@@ -120,11 +120,7 @@ impl Switch {
         let keeper = FlowKeeper::start(Arc::clone(&shared), Arc::clone(&book), proposals, Arc::clone(&bell))?;
         let proposals = producers.into_iter().map(|ring| Proposals::new(ring, Arc::clone(&bell)));
         let mut workers = start_workers(config, &shared, &datapath, supplied, proposals)?;
-        if config.switch.long_queues
-            && let Err(error) = long_queues::start(&mut workers, &instance, &datapath)
-        {
-            tracing::warn!(%error, "long packets are cut on their way to the workers");
-        }
+        long_queues::start(config.switch.long_queues, &mut workers, &instance, &datapath)?;
         let flows = Flows::new(book, keeper, config.flows.redirect_peer);
         let (kept, kept_book) = (Arc::clone(&shared), flows.shared_book());
         let wakers = workers.iter().map(WorkerHandle::waker).collect();

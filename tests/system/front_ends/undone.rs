@@ -4,6 +4,7 @@ use forebay_testbed::dut::ForebayOptions;
 use forebay_testbed::dut::counters::{Moved, Reading};
 use forebay_testbed::frame::Frame;
 use forebay_testbed::packet_io::FrameSocket;
+use forebay_testbed::programs::iperf::{Iperf, IperfServer};
 use forebay_testbed::wait;
 use forebay_vhost::driver::FrontEnd;
 use forebay_vhost::{Features, NetHeader};
@@ -21,6 +22,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("a_header_that_lies_costs_its_guest_that_packet_alone", lies);
     suite.once("a_long_packet_reaches_a_guest_whole_or_in_right_parts", long);
     suite.once("a_containers_long_packet_reaches_a_guest_whole", from_container);
+    suite.once("whoever_meddles_with_a_long_queue_costs_nobody_a_stream", meddled_with);
     suite.once("parts_of_a_long_packet_are_counted_as_the_guest_gets_them", counted);
     suite.once("what_a_guest_takes_undone_changes_while_its_driver_runs", changed);
 }
@@ -188,6 +190,35 @@ fn from_container() -> Outcome {
         assert!(scene.client().pool()?.ports.iter().all(|port| port.used == 0));
     }
     Ok(())
+}
+
+/// As root may do on the host: one sends out of it what looks like a port's packet, and deletes it.
+fn meddled_with() -> Outcome {
+    const TAP: &str = "forebayl0";
+    const STREAM: u64 = 20_000_000;
+    let options = ForebayOptions::with_config("[loop]\ndetect = false\n[flows]\noffload = \"off\"\n");
+    let scene = Scene::new(2, options)?;
+    let switch = scene.lab.switch();
+    let [one, other] = &scene.hosts[..] else { unreachable!("two hosts were made") };
+    let socket = FrameSocket::open_on(switch, TAP)?;
+    for tag in [[0xff, 0xff], [0x0f, 0xff], [0, 0]] {
+        for kind in [[0x81, 0], [0x88, 0xa8]] {
+            let frame = [&one.mac()[..], &other.mac(), &kind, &tag, &[8, 0], &[0; 60]].concat();
+            socket.send(&frame)?;
+        }
+    }
+    let carries = || -> Outcome {
+        let _server = IperfServer::start(&scene.lab, other)?;
+        let report = Iperf::bytes(STREAM).run(one, other)?;
+        assert!(report.is_complete(STREAM), "{report:?}");
+        Ok(())
+    };
+    carries()?;
+    switch.ip(&["link", "delete", TAP])?;
+    carries()?;
+    let holds_nothing =
+        || scene.client().pool().is_ok_and(|pool| pool.ports.iter().all(|port| port.used == 0));
+    Ok(wait::until("accounts that are right", LIMIT, holds_nothing)?)
 }
 
 /// The command of the control queue that says what a guest takes: class, command, bits.

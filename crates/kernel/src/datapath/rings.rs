@@ -79,13 +79,14 @@ impl Datapath {
         QueueAccounts { accounts, queues: self.queues, shared: self.max_ports, queue }
     }
 
-    /// Has long packets of `queue` sent out of this netdev from now on, whole.
+    /// Has long packets of `queue` sent out of this netdev from now on, whole; `None`: they are cut.
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn connect_long_queue(&self, queue: u32, ifindex: IfIndex) -> Result<(), DatapathError> {
+    pub fn connect_long_queue(&self, queue: u32, ifindex: Option<IfIndex>) -> Result<(), DatapathError> {
+        let number = ifindex.map_or(0, |ifindex| ifindex.0);
         self.long_queues
-            .update(&queue.to_ne_bytes(), &ifindex.0.to_ne_bytes(), MapFlags::ANY)
+            .update(&queue.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
             .map_err(DatapathError::bpf("enter a long queue into the kernel's table"))
     }
 

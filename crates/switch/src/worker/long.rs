@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use forebay_control::{DropReason, PortId};
-use forebay_kernel::{LONG_HEADER_BYTES, LongQueue, QueueAccounts};
+use forebay_kernel::{Datapath, LONG_HEADER_BYTES, LongQueue, QueueAccounts};
 use forebay_policy::Piece;
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, Magazine, Segment};
 use forebay_wire::cut::Uncuttable;
 use forebay_wire::net_header::{MAX_HEADER_BYTES, NetHeader};
+use rustix::io::Errno;
 
 use super::TURN;
 use super::facts::Facts;
@@ -35,6 +36,10 @@ pub(crate) struct LongSource {
     supply: u8,
     /// The last look found no packet.
     is_drained: bool,
+    /// The tap was deleted, and the kernel's programs know.
+    is_gone: bool,
+    datapath: Arc<Datapath>,
+    worker: u32,
     lost: Vec<(PortId, DropReason)>,
 }
 
@@ -53,7 +58,8 @@ impl Head {
         &self.0[LONG_HEADER_BYTES..LONG_HEADER_BYTES + ADDRESSES]
     }
 
-    /// The port, and whether the packet is in the account of its own ring. `None`: no port's program sent it.
+    /// The port, and whether the packet is in the account of its own ring. `None`: no port's program sent it, but somebody
+    /// who may send out of the host's netdevs.
     fn origin(&self) -> Option<(PortId, bool)> {
         let [.., high, low, id_high, id_low] = self.0;
         let port = PortId(u16::from_be_bytes([id_high, id_low]));
@@ -66,9 +72,24 @@ impl Head {
 }
 
 impl LongSource {
-    /// A queue whose packets are copied into frames of `arena`, from the supply of this number.
-    pub(crate) fn new(queue: LongQueue, accounts: QueueAccounts, (supply, arena): (u8, Arc<Arena>)) -> Self {
-        Self { queue, accounts, arena, supply, is_drained: true, lost: Vec::with_capacity(TURN) }
+    /// The queue of `worker`, whose packets are copied into frames of `arena`, from the supply of this number.
+    pub(crate) fn new(
+        queue: LongQueue,
+        worker: u32,
+        datapath: &Arc<Datapath>,
+        (supply, arena): (u8, Arc<Arena>),
+    ) -> Self {
+        Self {
+            queue,
+            accounts: datapath.queue_accounts(worker),
+            arena,
+            supply,
+            is_drained: true,
+            is_gone: false,
+            datapath: Arc::clone(datapath),
+            worker,
+            lost: Vec::with_capacity(TURN),
+        }
     }
 
     /// Takes frames of another pool from now on.
@@ -92,13 +113,33 @@ impl LongSource {
         self.is_drained
     }
 
+    /// Whether nothing comes any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// What the kernel says instead of a packet: there is none, or no tap any more (drivers/net/tun.c, Linux 6.18).
+    fn fails(&mut self, error: Errno) {
+        if error == Errno::BADFD {
+            self.is_gone = true;
+            // If that fails too, long packets are lost, as all are whose collector is deleted.
+            let _ = self.datapath.connect_long_queue(self.worker, None);
+        }
+    }
+
     /// Packets of the last piece that are not in the burst, and why.
     pub(super) fn lost(&mut self) -> impl Iterator<Item = (PortId, DropReason)> {
         self.lost.drain(..)
     }
 
-    /// Reads the next packets into frames.
-    pub(super) fn receive(&mut self, packets: &mut Received<'_>, piece: Piece, magazine: &mut Magazine) {
+    /// Reads the next packets into frames. There are so many `ports`; what comes from another is none's.
+    pub(super) fn receive(
+        &mut self,
+        packets: &mut Received<'_>,
+        piece: Piece,
+        magazine: &mut Magazine,
+        ports: usize,
+    ) {
         let mut frames = Frames::new();
         let (mut taken, mut bytes) = (0, 0);
         self.is_drained = false;
@@ -109,13 +150,19 @@ impl LongSource {
                 frames.push(frame);
             }
             let mut head = Head([0; HEAD]);
-            let Some(len) = self.read(&mut head, &mut frames) else {
-                self.is_drained = true;
-                break;
+            let len = match self.read(&mut head, &mut frames) {
+                Ok(len) => len,
+                Err(error) => {
+                    self.is_drained = true;
+                    self.fails(error);
+                    break;
+                }
             };
             taken += 1;
             bytes += u64::from(len);
-            let Some((port, has_own)) = head.origin() else { continue };
+            let Some((port, has_own)) = head.origin().filter(|(port, _)| usize::from(port.0) < ports) else {
+                continue;
+            };
             let used = (len as usize).div_ceil(self.arena.frame_size().payload() as usize);
             self.accounts.settle_long(has_own.then_some(port.0), used as u64);
             if let Err(reason) = self.push(packets, &head, port, &mut frames, (used, len)) {
@@ -125,8 +172,8 @@ impl LongSource {
         frames.into_iter().for_each(|frame| magazine.put(frame));
     }
 
-    /// Reads one packet; returns the packet's length, without the tag. `None`: there is none.
-    fn read(&self, head: &mut Head, frames: &mut Frames) -> Option<u32> {
+    /// Reads one packet; returns the packet's length, without the tag.
+    fn read(&self, head: &mut Head, frames: &mut Frames) -> Result<u32, Errno> {
         let payload = self.arena.frame_size().payload();
         let mut room = ArrayVec::<IoSliceMut<'_>, { MAX_SEGMENTS_PER_PACKET + 1 }>::new();
         room.push(IoSliceMut::new(&mut head.0));
@@ -135,8 +182,8 @@ impl LongSource {
             room.push(IoSliceMut::new(self.arena.bytes_mut(frame, HEADROOM + skip, payload as u16 - skip)));
             skip = 0;
         }
-        let read = rustix::io::readv(&self.queue, &mut room).ok()?;
-        Some(read.saturating_sub(LONG_HEADER_BYTES + TAG) as u32)
+        let read = rustix::io::readv(&self.queue, &mut room)?;
+        Ok(read.saturating_sub(LONG_HEADER_BYTES + TAG) as u32)
     }
 
     /// Puts the packet that was read into the burst.

@@ -88,10 +88,17 @@ impl Worker {
         let magazine = &mut supply.expect("it stays while sources draw on it").magazine;
         let mut packets =
             Received { burst: &mut self.burst, records: &mut self.records, undone: &mut self.undone };
-        long.receive(&mut packets, piece, magazine);
+        long.receive(&mut packets, piece, magazine, self.members.len());
         self.see_undone();
+        if long.is_gone() {
+            // The kernel would call it ready for ever.
+            self.doorbell.ignore(long.tap());
+        }
         for (port, reason) in long.lost() {
-            self.count_lost(Feed::Port(port), 1, reason);
+            match self.members[usize::from(port.0)] {
+                Some(_) => self.count_lost(Feed::Port(port), 1, reason),
+                None => self.shared.worker_cell(self.index).strays.add(1),
+            }
         }
     }
 
