@@ -244,3 +244,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_guest_that_gives_few_buffers_is_left_alone() {
+    for (buffers, taken) in [(13, 13), (63, 63), (64, 48)] {
+        let mut ring = Ring::new(buffers);
+        ring.saturate(&[VICTIM]);
+        assert_eq!(ring.held.len(), taken, "{buffers}");
+    }
+}

@@ -44,7 +44,8 @@ impl Virtqueue {
     pub fn places_for(&mut self, len: u32) -> u32 {
         self.look_ahead(Direction::ToGuest, Purpose::Write);
         let needed = len.saturating_add(self.header_bytes);
-        self.ready.first().map_or(1, |buffer| needed.div_ceil(buffer.piece.len().max(1)))
+        let first = self.ready.first().filter(|_| self.is_mergeable);
+        first.map_or(1, |buffer| needed.div_ceil(buffer.piece.len().max(1)))
     }
 
     /// The same for a packet that takes several buffers, or one of another kind.
