@@ -168,6 +168,8 @@ fn from_container() -> Outcome {
         scene.add("vm2", &[])?;
         join(&mut taker, &scene, "vm2")?;
         let host = &scene.hosts[0];
+        // So that it says nothing by itself.
+        host.netns().set("ipv6/conf/eth0/disable_ipv6", "1")?;
         let socket = FrameSocket::open_with_virtio_headers(host)?;
         let (header, packet) = segment(host.mac(), 2, 5000);
         wait::until("the guest to be known", LIMIT, || {

@@ -19,6 +19,9 @@ use super::outlet::Outlet;
 use super::probes::ProbeToGuest;
 use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
+/// Packets of a port that goes lie in front of so many others in the long queue at most.
+const MOST_LONG: usize = 4096;
+
 /// One request. Where there is an answer, it comes when the request is done.
 pub(crate) enum Command {
     /// Count packets of this port from now on.
@@ -310,6 +313,24 @@ impl Worker {
         }
         self.empty_long(moment);
         self.members[usize::from(port.0)] = None;
+    }
+
+    /// Serves what lies in the long queue now.
+    fn empty_long(&mut self, moment: Moment) {
+        let Some(slot) = self.long else { return };
+        let mut served = 0;
+        while served < MOST_LONG {
+            served += self.run_once(slot, moment).max(1);
+            if self.has_empty_long() {
+                break;
+            }
+        }
+    }
+
+    /// Whether the last look at the long queue found it empty.
+    fn has_empty_long(&self) -> bool {
+        let served = self.long.and_then(|slot| self.sources[slot.index()].as_ref());
+        served.is_none_or(|served| !served.source.has_more())
     }
 
     fn set_refill(&mut self, number: u8, refill: Refill) {

@@ -24,8 +24,6 @@ const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 /// What each read begins with: the header, the packet's addresses, the tag with its port.
 const HEAD: usize = LONG_HEADER_BYTES + ADDRESSES + TAG;
-/// Packets of a port that has gone wait in front of this many others at most.
-const LONGEST: usize = 4096;
 
 /// The worker's end of a long queue.
 pub(crate) struct LongSource {
@@ -224,26 +222,6 @@ impl LongSource {
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, left == 0);
         }
         Ok(())
-    }
-}
-
-impl super::Worker {
-    /// Serves what lies in the long queue now.
-    pub(super) fn empty_long(&mut self, moment: super::Moment) {
-        let Some(slot) = self.long else { return };
-        let mut served = 0;
-        while served < LONGEST {
-            served += self.run_once(slot, moment).max(1);
-            if self.has_empty_long() {
-                break;
-            }
-        }
-    }
-
-    /// Whether the last look at the long queue found it empty.
-    pub(super) fn has_empty_long(&self) -> bool {
-        let served = self.long.and_then(|slot| self.sources[slot.index()].as_ref());
-        served.is_none_or(|served| matches!(&served.source, super::Source::Long(long) if long.is_drained()))
     }
 }
 
