@@ -130,9 +130,9 @@ struct ring_account {
 };
 
 /*
- * A worker's long queue is a tap, in which packets stay whole that the collector's
- * transmit end would cut. So many frames a ring's account may hold of it: whose
- * packets come behind them wait until they are copied, half a millisecond or so.
+ * A worker's long queue is a tap. Packets stay whole there that the collector's
+ * transmit end would cut. The account of one ring may hold at most so many frames
+ * of it, because packets of other ports wait behind them.
  */
 #define LONG_FRAMES 1024
 /* A port's other TCP packets take it, too, so that none overtakes another, until it was so long without a long one. */

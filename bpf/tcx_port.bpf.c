@@ -84,8 +84,8 @@ static __noinline __u32 long_queue_of(struct __sk_buff *skb, __u32 port_id, __u3
 }
 
 /*
- * Hands the packet over as it is. Its tag says which of two accounts it is in:
- * its port's own, or that of the shared ring.
+ * Hands the packet over as it is. The kind of its tag names the account that
+ * holds its frames: the one of the port's own ring, or the one of the shared ring.
  */
 static __noinline int to_long_queue(struct __sk_buff *skb, __u32 port_id, __u32 account, __u32 ifindex)
 {

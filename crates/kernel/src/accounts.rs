@@ -150,7 +150,7 @@ impl RingAccount {
         self.set_settled(taken.wrapping_sub(held));
     }
 
-    /// Says that a packet of so many frames came out of the long queue; packet path.
+    /// Gives back the frames of a packet that the worker has read from the long queue; packet path.
     pub fn settle_long(&self, frames: u64) {
         let ring = self.ring();
         let frames = frames.min(self.long_frames());

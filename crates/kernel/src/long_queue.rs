@@ -21,7 +21,7 @@ const NAME: &str = "forebayl%d";
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 /// The virtio-net header without a number of buffers.
 pub const LONG_HEADER_BYTES: usize = 10;
-/// Of packets that are not to be cut; the most that a tap has, less than 64 KiB with Ethernet's header and a tag.
+/// Longer than packets that are not to be cut, and less than a tap's limit.
 const MTU: u32 = 65_000;
 
 /// Why there is no long queue.

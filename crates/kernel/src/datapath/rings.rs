@@ -32,8 +32,8 @@ pub struct QueueAccounts {
 }
 
 impl QueueAccounts {
-    /// Says that a packet of so many frames came out of the long queue, in the account of this port's ring or, without a
-    /// port, in that of the shared one; packet path.
+    /// Gives back the frames of a packet that the worker has read from the long queue. They are in the account of this port's
+    /// ring; `None`: in the account of the shared ring. Packet path.
     pub fn settle_long(&self, port: Option<u16>, frames: u64) {
         let owner = port.map_or(self.shared, u32::from);
         if owner <= self.shared {
