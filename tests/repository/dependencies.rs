@@ -1,7 +1,7 @@
 //! What may depend on what: crates on crates, code on unsafe code, the product on licences.
 //!
 //! ```text
-//!   PURE  ←  mechanism  ←  switch  ←  forebay        testbed  ←  lab, tests
+//!   PURE  ←  mechanism  ←  switch  ←  forebay        emulator  ←  testbed  ←  lab, tests
 //! ```
 //! Read from `cargo metadata`, so that a new crate has to be given its place here.
 
@@ -17,11 +17,13 @@ enum Layer {
     Mechanism,
     Switch,
     Program,
+    /// What tests run virtual machines with. It knows nothing of ours.
+    Emulator,
     Testbed,
     Tool,
 }
 
-const LAYERS: [(&str, Layer); 15] = [
+const LAYERS: [(&str, Layer); 16] = [
     ("forebay-policy", Layer::Pure),
     ("forebay-hints", Layer::Pure),
     ("forebay-wire", Layer::Pure),
@@ -33,6 +35,7 @@ const LAYERS: [(&str, Layer); 15] = [
     ("forebay-vhost", Layer::Mechanism),
     ("forebay-switch", Layer::Switch),
     ("forebay", Layer::Program),
+    ("forebay-uml", Layer::Emulator),
     ("forebay-testbed", Layer::Testbed),
     ("forebay-lab", Layer::Tool),
     ("forebay-tests", Layer::Tool),
@@ -49,7 +52,8 @@ const FRONT_END: (&str, &str) = ("forebay-testbed", "forebay-vhost");
 const IMPURE: [&str; 7] = ["libc", "libbpf-rs", "libbpf-sys", "nix", "rustix", "tokio", "tracing"];
 
 /// Crates whose purpose needs unsafe code, and the one that makes test beds. They deny it, and single files allow it.
-const MAY_BE_UNSAFE: [&str; 4] = ["forebay-pool", "forebay-xsk", "forebay-kernel", "forebay-vhost"];
+const MAY_BE_UNSAFE: [&str; 5] =
+    ["forebay-pool", "forebay-xsk", "forebay-kernel", "forebay-vhost", "forebay-uml"];
 const DENIES_UNSAFE: &str = "forebay-testbed";
 
 fn layer(name: &str) -> Option<Layer> {
@@ -71,6 +75,8 @@ fn is_allowed(from: &str, to: &str, purpose: Purpose) -> bool {
     let (Some(from_layer), Some(to_layer)) = (layer(from), layer(to)) else { return false };
     match to_layer {
         Layer::Tool => false,
+        Layer::Emulator => purpose == Tests || from_layer == Layer::Testbed,
+        _ if from_layer == Layer::Emulator => false,
         Layer::Program | Layer::Testbed => from_layer == Layer::Tool,
         _ if (from, to) == FRONT_END => true,
         _ if from_layer == Layer::Testbed => to_layer == Layer::Pure,
@@ -151,6 +157,8 @@ fn a_forbidden_edge_is_recognised() {
         ("forebay-testbed", "forebay-lab"),
         ("forebay-tests", "forebay-lab"),
         ("forebay-switch", "forebay-tests"),
+        ("forebay-vhost", "forebay-uml"),
+        ("forebay-uml", "forebay-wire"),
         ("forebay-switch", "forebay-unheard-of"),
     ] {
         assert!(!is_allowed(from, to, Product), "{from} -> {to}");
@@ -166,6 +174,7 @@ fn an_allowed_edge_is_recognised() {
         ("forebay-xsk", "forebay-pool"),
         ("forebay-kernel", "forebay-control"),
         ("forebay-testbed", "forebay-control"),
+        ("forebay-testbed", "forebay-uml"),
         ("forebay-lab", "forebay-testbed"),
         ("forebay-lab", "forebay-kernel"),
         ("forebay-tests", "forebay-testbed"),
@@ -173,6 +182,7 @@ fn an_allowed_edge_is_recognised() {
         assert!(is_allowed(from, to, Product), "{from} -> {to}");
     }
     assert!(is_allowed("forebay-xsk", "forebay-kernel", Tests));
+    assert!(is_allowed("forebay-vhost", "forebay-uml", Tests));
 }
 
 #[test]

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use forebay_uml::EMULATOR;
 use nix::sys::signal::Signal;
 
 use crate::command::{self, Background};
 use crate::{Lab, LabError, Result};
 
-const EMULATOR: &str = "linux.uml";
 /// A machine has booted within this time, on a machine that is busy with others.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(20);
@@ -89,6 +89,8 @@ impl Machine {
         command.arg(nic);
         // Its memory is a file there, which both ends map.
         command.env("TMPDIR", "/dev/shm");
+        forebay_uml::run_on_any_processor(&mut command, lab.directory())
+            .map_err(|error| LabError::system("preparing a virtual machine", error))?;
         let mut program = Background::start(command, &lab.path(&format!("{name}.log")))?;
         program.wait_for_output(READY, BOOT_LIMIT)?;
         Ok(Machine { program })

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use bed::{Bridge, is_installed};
+use forebay_uml::EMULATOR;
 
 /// The first program of a guest. The root file system is the host's, and read-only.
 const INIT: &str = r#"#!/bin/sh
@@ -38,18 +39,11 @@ fn output_of(bridge: &Bridge, number: u8) -> PathBuf {
 fn boot(bridge: &Bridge, number: u8) -> Child {
     let output = std::fs::File::create(output_of(bridge, number)).expect("our own folder");
     let folder = bridge.folder().display();
-    Command::new("timeout")
-        .args([
-            "-k",
-            "2",
-            "50",
-            "linux.uml",
-            "mem=128M",
-            "root=/dev/root",
-            "rootfstype=hostfs",
-            "rootflags=/",
-            "ro",
-        ])
+    let mut command = Command::new("timeout");
+    forebay_uml::run_on_any_processor(&mut command, bridge.folder()).expect("our own folder");
+    command
+        .args(["-k", "2", "50", EMULATOR])
+        .args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"])
         .args(["con=null", "con0=null,fd:1", "ssl=null", "quiet"])
         .arg(format!("init={folder}/init"))
         .arg(format!("me={}", number + 1))
@@ -65,7 +59,7 @@ fn boot(bridge: &Bridge, number: u8) -> Child {
 }
 
 fn talk(features: &str) {
-    if !is_installed("linux.uml", "user-mode-linux") {
+    if !is_installed(EMULATOR, "user-mode-linux") {
         return;
     }
     let bridge = Bridge::start(features);
