@@ -38,6 +38,7 @@ mod key;
 mod long;
 mod memory;
 mod moderation;
+mod out;
 mod outlet;
 mod parcel;
 mod polled;
