@@ -3,7 +3,7 @@
 use forebay_control::PortId;
 use forebay_policy::Nanos;
 
-use super::guest::GuestOutput;
+use super::guest_output::GuestOutput;
 use super::moderation::{Choice, ModeratedQueue, Moderation, Place};
 use super::outlet::Outlet;
 use super::{ServedSource, Slot, Source, Worker};

@@ -1,4 +1,4 @@
-//! A virtual machine's queues, as the worker that owns them serves them.
+//! A virtual machine's transmit queues, as the worker that owns them serves them.
 //!
 //! Packets stay in the guest's memory until their turn comes, so the switch holds none of them between turns. A packet is
 //! copied once: into frames of the pool when it comes from the guest, into the guest's buffers when it goes there.
@@ -11,16 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_control::PortId;
 use forebay_kernel::LoopProbes;
-use forebay_policy::{Nanos, Piece, RingShare, Sender};
+use forebay_policy::{Nanos, Piece};
 use forebay_pool::{Arena, Burst, Magazine, Segment};
-use forebay_vhost::{Features, Offer, Put, RingError, Virtqueue};
+use forebay_vhost::{Features, Offer, RingError, Virtqueue};
 use forebay_wire::cut::Uncuttable;
 use forebay_wire::net_header::NetHeader;
 
 use super::facts::Facts;
-use super::finish::finish;
 use super::moderation::{ModeratedQueue, Moderation};
-use super::parcel::{self, HEADROOM, Leaving, Parcel, Pieces, Sent, Undeliverable};
+use super::parcel::{self, HEADROOM, Undeliverable};
 use super::record::Record;
 use super::undone;
 use crate::attention::Attention;
@@ -46,7 +45,7 @@ impl GuestCells {
     }
 
     #[cold]
-    fn breaks(&self, error: RingError) {
+    pub(super) fn breaks(&self, error: RingError) {
         // The first reason counts.
         let _ = self.fault.set(error);
         self.bell.call();
@@ -310,151 +309,4 @@ fn untaken(error: Undeliverable) -> Untaken {
         Undeliverable::Full | Undeliverable::OverShare | Undeliverable::Down => Untaken::NoFrame,
         Undeliverable::TooLong => Untaken::TooBig,
     }
-}
-
-/// A guest's receive queues. Ports that send to it share each of them ([`RingShare`]).
-pub(crate) struct GuestOutput {
-    queues: Vec<ModeratedQueue>,
-    /// One for each queue.
-    shares: Vec<RingShare>,
-    /// What both ends agreed on.
-    features: Features,
-    cells: Arc<GuestCells>,
-    /// Something was written since the guest was last shown.
-    is_owed: bool,
-    is_broken: bool,
-}
-
-impl GuestOutput {
-    /// Queues of one guest, at least one.
-    pub(crate) fn new(mut queues: Vec<ModeratedQueue>, features: Features, cells: Arc<GuestCells>) -> Self {
-        // A worker looks for buffers when it has packets.
-        queues.iter_mut().for_each(|queue| queue.virtqueue.suppress_kicks());
-        let shares = vec![RingShare::default(); queues.len()];
-        Self { queues, shares, features, cells, is_owed: false, is_broken: false }
-    }
-
-    pub(crate) fn into_queues(self) -> Vec<ModeratedQueue> {
-        self.queues
-    }
-
-    /// The guest takes other packets from now on.
-    pub(super) fn set_takes(&mut self, takes: Features) {
-        self.features = takes;
-    }
-
-    pub(super) fn queues(&mut self) -> &mut [ModeratedQueue] {
-        &mut self.queues
-    }
-
-    /// Copies a packet into the guest's buffers: as it is, if the guest agreed to take such packets.
-    /// One that is cut counts as its parts.
-    pub(super) fn send(&mut self, pieces: &Pieces<'_>, leaving: &Leaving) -> Sent {
-        let Leaving { packets, undone, .. } = leaving;
-        if undone.is_plain() || self.features.takes(undone) {
-            let len = pieces.len();
-            let put = self.put(*undone, pieces.in_order(), len, leaving.sender());
-            return Sent::whole(put, *packets, len);
-        }
-        let mut bytes = 0;
-        let finished = finish(pieces, undone, |pieces| {
-            let len = pieces.iter().map(|piece| piece.len()).sum();
-            let put = self.put(NetHeader::default(), pieces.iter().copied(), len, leaving.sender());
-            put.inspect(|()| bytes += len as u64)
-        });
-        Sent { packets: finished.put, bytes, lost: finished.lost }
-    }
-
-    /// Copies a packet that lies in one piece, and of which nothing is left undone.
-    #[inline]
-    pub(super) fn send_bytes(&mut self, bytes: &[u8], sender: Sender) -> Result<(), Undeliverable> {
-        self.put(NetHeader::default(), std::iter::once(bytes), bytes.len(), sender)
-    }
-
-    /// Copies a packet that another worker handed over.
-    pub(super) fn pass(&mut self, arena: &Arena, packet: &[Parcel]) -> Sent {
-        self.send(&Pieces::handed(arena, packet), &packet[0].leaving)
-    }
-
-    #[inline]
-    fn put<'p>(
-        &mut self,
-        undone: NetHeader,
-        pieces: impl Iterator<Item = &'p [u8]> + Clone,
-        len: usize,
-        sender: Sender,
-    ) -> Result<(), Undeliverable> {
-        if self.is_broken {
-            return Err(Undeliverable::Full);
-        }
-        let number = match self.queues.len() {
-            1 => 0,
-            queues => queue_of(pieces.clone(), queues),
-        };
-        let (queue, share) = (&mut self.queues[number], &mut self.shares[number]);
-        if !share.is_open() && !admits(share, sender, &mut queue.virtqueue, len as u32) {
-            queue.note_full();
-            self.is_owed = true;
-            return Err(Undeliverable::OverShare);
-        }
-        let before = queue.virtqueue.places();
-        match queue.virtqueue.put(undone, pieces.clone(), len as u32) {
-            Ok(Put::Done) => {
-                share.take(sender, queue.virtqueue.places() - before);
-                queue.count(len as u32, || pieces.clone().next());
-                self.is_owed = true;
-            }
-            Ok(Put::Full) => {
-                queue.note_full();
-                self.is_owed = true;
-                return Err(Undeliverable::Full);
-            }
-            Ok(Put::TooLong) => return Err(Undeliverable::TooLong),
-            Err(error) => {
-                self.breaks(error);
-                return Err(Undeliverable::Full);
-            }
-        }
-        Ok(())
-    }
-
-    fn breaks(&mut self, error: RingError) {
-        self.is_broken = true;
-        self.cells.breaks(error);
-    }
-
-    /// Whether the guest is to be shown what was written.
-    #[inline]
-    pub(super) fn is_owed(&self) -> bool {
-        self.is_owed
-    }
-
-    /// Shows the guest what was written, and calls it if it wants that.
-    pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
-        self.is_owed = false;
-        for (queue, share) in self.queues.iter_mut().zip(&mut self.shares) {
-            queue.show(moderation, now);
-            share.look(now, || queue.virtqueue.waiting().into());
-        }
-        if !self.is_broken && self.queues[0].virtqueue.is_broken() {
-            self.breaks(RingError::MemoryFault);
-        }
-    }
-}
-
-/// Whether a packet of `len` bytes may be put into a queue of which others are to have some.
-#[inline(never)]
-fn admits(share: &mut RingShare, sender: Sender, virtqueue: &mut Virtqueue, len: u32) -> bool {
-    let (places, free) = (virtqueue.places_for(len), virtqueue.waiting());
-    share.admits(sender, places, free.into())
-}
-
-/// Packets between two stations go by one queue, in order.
-fn queue_of<'p>(mut pieces: impl Iterator<Item = &'p [u8]>, queues: usize) -> usize {
-    let addresses = pieces.next().and_then(|first| first.first_chunk::<12>());
-    let Some([dst @ .., a, b, c, d]) = addresses else { return 0 };
-    let low = u64::from(u32::from_ne_bytes([*a, *b, *c, *d]));
-    let high = u64::from_ne_bytes(*dst);
-    let hash = (high ^ low.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    ((hash * queues as u64) >> 32) as usize
 }

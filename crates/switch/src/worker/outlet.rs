@@ -3,7 +3,7 @@
 use forebay_policy::Nanos;
 
 use super::exchange::Exchange;
-use super::guest::GuestOutput;
+use super::guest_output::GuestOutput;
 use super::memory::MemoryOutput;
 use super::moderation::Moderation;
 use super::parcel::{Leaving, Parcel, Pieces, Sent};
