@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-const SOURCE: &str = "src/preload.rs";
+const SOURCE: &str = "src/preload/mod.rs";
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
+    println!("cargo:rerun-if-changed=src/preload");
     let library = PathBuf::from(env("OUT_DIR")).join("preload.so");
     let done = Command::new(env("RUSTC"))
         .args(["--crate-name", "preload", "--crate-type", "cdylib", "--edition", "2024"])
