@@ -4,6 +4,7 @@
 mod client;
 mod crowd;
 mod faults;
+mod lent;
 mod moderation;
 mod moved;
 mod socket;
@@ -33,6 +34,7 @@ pub fn register(suite: &mut Suite) {
     client::register(suite);
     crowd::register(suite);
     faults::register(suite);
+    lent::register(suite);
     moderation::register(suite);
     moved::register(suite);
     undone::register(suite);

@@ -86,6 +86,13 @@ impl Burst {
         }
     }
 
+    /// Adds a packet that begins in a frame and goes on elsewhere, with so many bytes more.
+    #[inline]
+    pub fn push_beginning(&mut self, segment: Segment, beyond: u32) {
+        self.open_bytes += beyond;
+        self.push(segment, true);
+    }
+
     /// The segments of packet `index`.
     #[inline]
     pub fn packet(&self, index: usize) -> PacketSegments<'_> {
@@ -152,6 +159,15 @@ mod tests {
         assert!(burst.is_empty());
         burst.push(segment(3, 5), true);
         assert_eq!((burst.len_bytes(0), burst.bytes_of(0..1)), (5, 5), "nothing is left of those before");
+    }
+
+    #[test]
+    fn bytes_that_lie_elsewhere_count() {
+        let mut burst = Burst::new(2);
+        burst.push_beginning(segment(0, 100), 60_000);
+        burst.push(segment(1, 60), true);
+        assert_eq!((burst.packet(0).len(), burst.len_bytes(0), burst.len_bytes(1)), (1, 60_100, 60));
+        assert_eq!(burst.bytes_of(0..2), 60_160);
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod guest;
 mod guest_output;
 mod join;
 mod key;
+mod loans;
 mod long;
 mod memory;
 mod moderation;
@@ -99,6 +100,7 @@ pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, Supplied
 use arrivals::Arrivals;
 use doorbell::Doorbell;
 use join::JointRun;
+use loans::Loans;
 use parcel::Parcel;
 use polled::Polled;
 use probes::ProbesDue;
@@ -150,6 +152,8 @@ pub(crate) struct Worker {
     undone: Box<[NetHeader]>,
     /// A packet of the burst is left undone.
     has_undone: bool,
+    /// What they have in the memory of the guest that sent them.
+    loans: Loans,
     stretches: Vec<Stretch>,
     /// What rules were asked of the packets of one stretch; empty where there are none.
     asked: Vec<Asked>,
@@ -199,6 +203,7 @@ impl Worker {
             hints: vec![Values::default(); TURN].into_boxed_slice(),
             undone: vec![NetHeader::default(); TURN].into_boxed_slice(),
             has_undone: false,
+            loans: Loans::new(),
             stretches: Vec::with_capacity(TURN),
             asked: Vec::with_capacity(TURN),
             extras: Vec::with_capacity(TURN * MAX_OUTPUTS),
@@ -229,6 +234,7 @@ impl Worker {
             self.complete_checksums(arena, &topology);
             self.transmit(arena, &topology, now);
         }
+        self.give_back(&mut served, now);
         self.complete(&served);
         let packets = self.burst.len();
         served.source.set_reads_headers(reads_headers);

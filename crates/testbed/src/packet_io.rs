@@ -11,6 +11,8 @@ use crate::netns::Netns;
 use crate::sys::packet_socket::PacketSocket;
 use crate::{LabError, Result};
 
+/// `struct virtio_net_hdr`.
+const VIRTIO_HEADER_BYTES: usize = 10;
 /// The longest frame that can arrive: a GSO packet that was not cut.
 const FRAME_BYTES: usize = 65536 + 32;
 /// How long a full transmit queue is tried again.
@@ -21,6 +23,8 @@ const SEND_LIMIT: Duration = Duration::from_secs(5);
 pub struct FrameSocket {
     socket: PacketSocket,
     buffer: Vec<u8>,
+    /// Bytes in front of each frame.
+    header_bytes: usize,
 }
 
 impl FrameSocket {
@@ -40,7 +44,7 @@ impl FrameSocket {
         let ifindex = host.netns().ifindex("eth0")?;
         let socket = host.netns().enter(|| PacketSocket::open_with_virtio_headers(ifindex))?;
         let socket = socket.map_err(|error| LabError::system("a packet socket on eth0", error))?;
-        Ok(FrameSocket { socket, buffer: vec![0; FRAME_BYTES] })
+        Ok(FrameSocket { socket, buffer: vec![0; FRAME_BYTES], header_bytes: VIRTIO_HEADER_BYTES })
     }
 
     /// A socket on any netdev.
@@ -52,7 +56,7 @@ impl FrameSocket {
         let socket = netns.enter(|| PacketSocket::open(ifindex))?;
         let socket =
             socket.map_err(|error| LabError::system(format!("a packet socket on {ifname}"), error))?;
-        Ok(FrameSocket { socket, buffer: vec![0; FRAME_BYTES] })
+        Ok(FrameSocket { socket, buffer: vec![0; FRAME_BYTES], header_bytes: 0 })
     }
 
     /// Sends one frame; waits while the transmit queue is full.
@@ -80,7 +84,9 @@ impl FrameSocket {
         let deadline = Instant::now() + limit;
         loop {
             match self.socket.receive(&mut self.buffer) {
-                Ok((length, tag)) => return Ok(Some(with_tag(&self.buffer[..length], tag))),
+                Ok((length, tag)) => {
+                    return Ok(Some(with_tag(&self.buffer[..length], self.header_bytes, tag)));
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(LabError::system("receiving a frame", error)),
             }
@@ -125,12 +131,11 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN))
 }
 
-/// Puts the tag back to where it was on the wire.
-fn with_tag(frame: &[u8], tag: Option<(u16, u16)>) -> Vec<u8> {
-    match tag {
-        Some((protocol, control)) if frame.len() >= 12 => {
-            let (addresses, rest) = frame.split_at(12);
-            [addresses, &protocol.to_be_bytes(), &control.to_be_bytes(), rest].concat()
+/// Puts the tag back to where it was on the wire, behind a header of the socket's.
+fn with_tag(frame: &[u8], header_bytes: usize, tag: Option<(u16, u16)>) -> Vec<u8> {
+    match (tag, frame.split_at_checked(header_bytes + 12)) {
+        (Some((protocol, control)), Some((front, rest))) => {
+            [front, &protocol.to_be_bytes(), &control.to_be_bytes(), rest].concat()
         }
         _ => frame.to_vec(),
     }
@@ -143,8 +148,8 @@ mod tests {
     #[test]
     fn a_tag_returns_to_its_place_behind_the_addresses() {
         let frame: Vec<u8> = (0..14).collect();
-        let tagged = with_tag(&frame, Some((0x8100, 0x000a)));
+        let tagged = with_tag(&frame, 0, Some((0x8100, 0x000a)));
         assert_eq!(tagged, [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat());
-        assert_eq!(with_tag(&frame, None), frame);
+        assert_eq!(with_tag(&frame, 0, None), frame);
     }
 }

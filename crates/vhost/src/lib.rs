@@ -1,7 +1,8 @@
 //! The device side of vhost-user guests: guest memory, virtqueues, the virtio-net device, the protocol.
 //!
 //! The rule this crate keeps: a guest and its front end may write anything at any time, and only their own port breaks.
-//! Guest memory is never referenced, only copied from and to, and a copy is validated after it is made. A malformed
+//! Guest memory is copied from and to, and a copy is validated after it is made. Payloads that nobody needs to read may stay where
+//! they are until they were sent on ([`Virtqueue::lend`]). A malformed
 //! ring is a [`RingError`], a malformed message a [`VhostError`]; both name the value and its limit.
 //!
 //! ```text
@@ -84,6 +85,6 @@ pub use control_queue::{Coalescing, Control, Event, MAX_COMMAND_BYTES, RxMode};
 pub use error::{HeaderError, RingError, VhostError};
 pub use features::Features;
 pub use forebay_wire::net_header::NetHeader;
-pub use memory::{GuestMemory, MAX_REGIONS, RegionPlace};
+pub use memory::{GuestMemory, Lent, LentBytes, LentPieces, MAX_REGIONS, RegionPlace};
 pub use ring::{MAX_CHAIN, MAX_PACKET_BYTES, MAX_RING};
 pub use virtqueue::{Bells, Offer, Put, RingPlace, Virtqueue};

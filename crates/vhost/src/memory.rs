@@ -1,8 +1,9 @@
 //! A guest's memory: regions that are mapped from the front end's files.
 //!
-//! Another party writes this memory at any time. So nobody gets a reference into it: bytes are copied out, then
-//! validated, or copied in. Every copy is checked against the bounds of one region. If the front end truncates the
-//! file, the copy goes on with zeros, and [`GuestMemory::is_broken`] says so from then on.
+//! Another party writes this memory at any time. So bytes are copied out, then validated, or copied in; what nobody needs to
+//! read stays where it is ([`Lent`]), and the only references to it are to atomics. Every copy is checked against the bounds of
+//! one region. If the front end truncates the file, the copy goes on with zeros, and [`GuestMemory::is_broken`] says so from
+//! then on.
 //!
 //! ```text
 //!   address of the guest ──► Piece (region, offset, length) ──► copy_from, copy_to        packets
@@ -11,16 +12,19 @@
 
 mod area;
 mod fault;
+mod lent;
 mod log;
 mod mapping;
 #[cfg(test)]
 pub(crate) mod race;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 #[cfg(test)]
 pub(crate) use area::crash;
 pub(crate) use area::{Area, RawDescriptor};
+pub use lent::{Lent, LentBytes, LentPieces};
 pub(crate) use log::DirtyLog;
 use mapping::Mapping;
 pub(crate) use mapping::Purpose;
@@ -69,8 +73,19 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
+    }
+
+    /// What lies behind its first bytes.
+    ///
+    /// # Panics
+    /// When it has not so many: a bug of the caller.
+    #[inline]
+    pub(crate) fn behind(self, bytes: u32) -> Self {
+        assert!(bytes <= self.len, "the rest of a piece begins behind its end");
+        Self { len: self.len - bytes, offset: self.offset + u64::from(bytes), ..self }
     }
 }
 
@@ -179,8 +194,32 @@ impl GuestMemory {
         assert!(at as usize + from.len() <= piece.len as usize, "the copy leaves its piece");
         let region = &self.regions[piece.region as usize];
         region.mapping.copy_to(piece.offset as usize + at as usize, from);
+        self.note(region, piece, at, from.len());
+    }
+
+    /// The piece's bytes, where they lie.
+    #[inline]
+    fn shared(&self, piece: &Piece) -> &[AtomicU8] {
+        self.regions[piece.region as usize].mapping.shared(piece.offset as usize, piece.len as usize)
+    }
+
+    /// Copies into the piece at `at` what others may change meanwhile.
+    ///
+    /// # Panics
+    /// As [`GuestMemory::copy_from`].
+    #[inline]
+    pub(crate) fn copy_shared_to(&self, piece: &Piece, at: u32, from: &[AtomicU8]) {
+        assert!(at as usize + from.len() <= piece.len as usize, "the copy leaves its piece");
+        let region = &self.regions[piece.region as usize];
+        region.mapping.copy_shared_to(piece.offset as usize + at as usize, from);
+        self.note(region, piece, at, from.len());
+    }
+
+    /// Notes that so many bytes of a piece were written.
+    #[inline]
+    fn note(&self, region: &Region, piece: &Piece, at: u32, len: usize) {
         if let Some(log) = &self.log {
-            log.mark(region.place.guest + piece.offset + u64::from(at), from.len());
+            log.mark(region.place.guest + piece.offset + u64::from(at), len);
         }
     }
 

@@ -1,10 +1,11 @@
 //! One virtqueue of a guest: packets in, packets out, and the bells at both ends.
 //!
-//! A guest's transmit queue is emptied by [`Virtqueue::offered`] and then [`Virtqueue::take`] or
+//! A guest's transmit queue is emptied by [`Virtqueue::offered`] and then [`Virtqueue::take`], [`Virtqueue::lend`] or
 //! [`Virtqueue::discard`]. Its receive queue is filled by [`Virtqueue::put`]. After a turn, [`Virtqueue::publish`]
 //! shows the guest what was done and says whether it wants a call.
 
 mod cursor;
+mod lend;
 mod put;
 mod ready;
 

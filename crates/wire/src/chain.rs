@@ -76,6 +76,31 @@ impl<F: AsRef<[u8]>> Packet for Pieces<'_, F> {
     }
 }
 
+/// A packet of which only the beginning can be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Front<'p> {
+    /// Its first bytes. A header that they do not hold is not there.
+    pub bytes: &'p [u8],
+    /// Bytes of the packet, not less.
+    pub len: usize,
+}
+
+impl Packet for Front<'_> {
+    type Header<'a, T: 'a>
+        = &'a T
+    where
+        Self: 'a;
+
+    #[inline]
+    fn header<T: Header>(&self, offset: usize) -> Option<&T> {
+        self.bytes.header(offset)
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.len
+    }
+}
+
 /// Copies out the `T` at byte `offset`, or nothing if the packet ends before it does.
 #[inline]
 pub fn read<T: FromBytes + IntoBytes, F: AsRef<[u8]>>(fragments: &[F], offset: usize) -> Option<T> {

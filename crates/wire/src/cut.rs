@@ -9,11 +9,11 @@
 use std::ops::Range;
 
 use crate::bytes::{be16_at, put16};
-use crate::chain;
+use crate::chain::{self, Front};
 use crate::checksum::{self, Sum};
 use crate::ethernet::{self, ethertype};
 use crate::l4::Transport;
-use crate::locate::{self, behind_tags};
+use crate::locate::{self, Segment, behind_tags};
 use crate::net_header::{NetHeader, gso};
 
 /// One packet stands for at most so many: a turn of a worker. 64 KB for the smallest MTU of IPv4 (576 bytes) are 122.
@@ -59,7 +59,19 @@ impl Cut {
     /// [`Uncuttable`]
     pub fn new<F: AsRef<[u8]>>(header: &NetHeader, fragments: &[F]) -> Result<Self, Uncuttable> {
         let segment = locate::segment(fragments).map_err(|_| Uncuttable::Mismatch)?;
-        let head = fragments[0].as_ref();
+        Self::of(header, segment, fragments[0].as_ref())
+    }
+
+    /// The same for a packet of which only the beginning is at hand.
+    ///
+    /// # Errors
+    /// As [`Cut::new`].
+    pub fn of_front(header: &NetHeader, packet: Front<'_>) -> Result<Self, Uncuttable> {
+        let segment = locate::in_frame(&packet).map_err(|_| Uncuttable::Mismatch)?;
+        Self::of(header, segment, packet.bytes)
+    }
+
+    fn of(header: &NetHeader, segment: Segment, head: &[u8]) -> Result<Self, Uncuttable> {
         let outer = be16_at(head, ethernet::HEADER_LEN - 2).ok_or(Uncuttable::Mismatch)?;
         let (ethertype, ip) = behind_tags(head, outer).map_err(|_| Uncuttable::Mismatch)?;
         let is_v6 = ethertype == ethertype::IPV6;

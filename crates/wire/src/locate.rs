@@ -62,8 +62,9 @@ pub fn segment<F: AsRef<[u8]>>(fragments: &[F]) -> Result<Segment, NoSegment> {
     }
 }
 
+/// The same in a packet that lies in any way.
 #[inline]
-fn in_frame<P: Packet + ?Sized>(packet: &P) -> Result<Segment, NoSegment> {
+pub(crate) fn in_frame<P: Packet + ?Sized>(packet: &P) -> Result<Segment, NoSegment> {
     let header = packet.header::<EthernetHeader>(0).ok_or(Malformed)?;
     let (ethertype, offset) = behind_tags(packet, header.ethertype.get())?;
     match ethertype {

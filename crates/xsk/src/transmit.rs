@@ -11,7 +11,8 @@
 //! None goes around the ports' queueing disciplines: packets of one flow take now this way, now that, and must not
 //! overtake each other in a queue. Going around was measured to save nothing.
 //!
-//! A [`TxBatch`] borrows the burst whose frames it points into, so they cannot change or go before they are sent.
+//! A [`TxBatch`] borrows the burst whose frames it points into, so they cannot change or go before they are sent. Memory of
+//! others, which may change, it borrows as atomics.
 #![allow(unsafe_code, reason = "gives the kernel pointers into frames")]
 
 mod departures;
@@ -19,6 +20,7 @@ mod message;
 mod single;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
 
 use forebay_pool::{Arena, MAX_SEGMENTS_PER_PACKET, PacketSegments};
 use forebay_wire::net_header::{NEEDS_CSUM, NetHeader, gso};
@@ -34,6 +36,9 @@ pub use single::FrameSender;
 /// Pieces of one packet at most: its frames, with the addresses and a tag put apart in front, or a joint header.
 const PIECES_PER_PACKET: usize = 64;
 const _: () = assert!(PIECES_PER_PACKET > MAX_SEGMENTS_PER_PACKET + 2);
+/// Pieces of memory of others that a packet may have ([`TxBatch::push_lent`]).
+pub const MAX_BEHIND: usize = 40;
+const _: () = assert!(PIECES_PER_PACKET >= MAX_BEHIND + 4);
 
 /// What happens to the outer VLAN tag on the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +216,35 @@ impl<'a> TxBatch<'a> {
     /// whose first segment has no Ethernet header: bugs of the caller.
     #[inline]
     pub fn push(&mut self, packet: PacketSegments<'a>, edit: TagEdit, undone: NetHeader, to: Destination) {
+        self.push_with(packet, std::iter::empty(), edit, undone, to);
+    }
+
+    /// The same for a packet with at most [`MAX_BEHIND`] pieces behind its only segment, which others may change meanwhile. Only
+    /// a batch that says `with_joints` takes such packets.
+    ///
+    /// # Panics
+    /// As [`TxBatch::push`], and when there are more pieces: a bug of the caller.
+    pub fn push_lent(
+        &mut self,
+        packet: PacketSegments<'a>,
+        behind: impl Iterator<Item = &'a [AtomicU8]> + Clone,
+        edit: TagEdit,
+        (undone, to): (NetHeader, Destination),
+    ) {
+        let fits = packet.len() == 1 && behind.clone().count() <= MAX_BEHIND;
+        assert!(self.with_joints && fits, "the batch does not take what was lent");
+        self.push_with(packet, behind, edit, undone, to);
+    }
+
+    #[inline]
+    fn push_with(
+        &mut self,
+        packet: PacketSegments<'a>,
+        behind: impl Iterator<Item = &'a [AtomicU8]>,
+        edit: TagEdit,
+        undone: NetHeader,
+        to: Destination,
+    ) {
         assert!(self.with_joints || undone.is_plain(), "the batch takes no packets that are left undone");
         let again = self.last.is_some_and(|(last, kept)| std::ptr::eq(last, packet) && kept == edit);
         self.last = Some((packet, edit));
@@ -236,6 +270,9 @@ impl<'a> TxBatch<'a> {
         message.add(&head[rest_from..]);
         for segment in rest {
             message.add(message.arena.bytes(&segment.frame, segment.offset, segment.len));
+        }
+        for piece in behind {
+            message.add_shared(piece);
         }
         let len_bytes = message.len_bytes;
         self.end(to, Packet { token: to.token, len_bytes, ethertype, again });
@@ -357,7 +394,8 @@ impl<'a> TxBatch<'a> {
         let fd = if self.with_joints { cutting } else { socket }.as_raw_fd();
         let messages = &mut self.transmitter.arrays.messages[next..end];
         // SAFETY: every message in the slice was filled since the last flush: its name, pieces, tag and headers lie in the
-        // boxed arrays, which do not move, and its bytes in frames that stay borrowed for 'a.
+        // boxed arrays, which do not move, and its bytes in frames or memory of others that stay borrowed for 'a. Of the
+        // latter the kernel makes a copy, too, and answers EFAULT where a page has gone.
         let sent =
             unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT) };
         match usize::try_from(sent) {

@@ -15,7 +15,7 @@ use super::{LIMIT, RING, Scene, guest, guest_with, join, mac, pass, quiet};
 use crate::harness::{Outcome, Suite};
 
 const UDP: usize = 34;
-const PAYLOAD: usize = UDP + 8;
+pub(super) const PAYLOAD: usize = UDP + 8;
 const PART: u16 = 1400;
 
 pub fn register(suite: &mut Suite) {
@@ -28,7 +28,7 @@ pub fn register(suite: &mut Suite) {
 }
 
 /// A datagram over IPv4 with an unfinished checksum.
-fn datagram(from: u8, to: u8, payload: usize) -> Vec<u8> {
+pub(super) fn datagram(from: u8, to: u8, payload: usize) -> Vec<u8> {
     let mut packet = [&mac(to)[..], &mac(from), &[8, 0]].concat();
     packet.extend([0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     packet.extend([0, 53, 0, 54, 0, 0, 0, 0]);
@@ -42,7 +42,7 @@ fn datagram(from: u8, to: u8, payload: usize) -> Vec<u8> {
     packet
 }
 
-fn header() -> NetHeader {
+pub(super) fn header() -> NetHeader {
     NetHeader {
         flags: NEEDS_CSUM,
         gso_type: gso::UDP_L4,
@@ -53,11 +53,11 @@ fn header() -> NetHeader {
     }
 }
 
-fn sender() -> Features {
+pub(super) fn sender() -> Features {
     Features::CSUM.with(Features::HOST_USO).with(Features::HOST_TSO4).with(Features::HOST_TSO6)
 }
 
-fn receiver() -> Features {
+pub(super) fn receiver() -> Features {
     Features::GUEST_CSUM.with(Features::GUEST_USO4).with(Features::GUEST_USO6)
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     pub(super) has_hints: bool,
     /// Its sender left something undone: it lies in `Worker::undone`.
     pub(super) is_undone: bool,
+    /// Only its beginning is in a frame: the rest lies in `Worker::loans`.
+    pub(super) is_lent: bool,
     /// A VLAN tag that the packet has and that is not in it.
     pub(super) tag: Option<Tag>,
     /// Of the flow that the port's program found, or 0.

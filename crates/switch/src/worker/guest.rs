@@ -18,6 +18,7 @@ use forebay_wire::cut::Uncuttable;
 use forebay_wire::net_header::NetHeader;
 
 use super::facts::Facts;
+use super::loans::Loans;
 use super::moderation::{ModeratedQueue, Moderation};
 use super::parcel::{self, HEADROOM, Undeliverable};
 use super::record::Record;
@@ -81,6 +82,8 @@ pub(super) struct Received<'a> {
     pub(super) burst: &'a mut Burst,
     pub(super) records: &'a mut [Record],
     pub(super) undone: &'a mut [NetHeader],
+    /// `None`: all of each packet is to be in frames.
+    pub(super) loans: Option<&'a mut Loans>,
 }
 
 /// A guest's transmit queue.
@@ -137,7 +140,8 @@ impl GuestSource {
         self.queue.into_virtqueue()
     }
 
-    /// Copies the next packets into frames, and gives their buffers back to the guest, which kicks no more.
+    /// Copies the next packets into frames, and gives their buffers back to the guest, which kicks no more. If it lends some,
+    /// the guest has all of its buffers back with [`GuestSource::show`].
     pub(super) fn receive(
         &mut self,
         mut packets: Received<'_>,
@@ -168,8 +172,15 @@ impl GuestSource {
             self.cells.breaks(error);
         }
         moderation.answered(self.answers, self.queue.with_data());
-        self.queue.show(moderation, now);
+        if packets.loans.is_none_or(|loans| loans.lent.is_empty()) {
+            self.queue.show(moderation, now);
+        }
         lost
+    }
+
+    /// Shows the guest that it has its buffers back.
+    pub(super) fn show(&mut self, (moderation, now): (&mut Moderation, Nanos)) {
+        self.queue.show(moderation, now);
     }
 
     fn take_all(
@@ -249,6 +260,12 @@ impl GuestSource {
         let header = self.queue.virtqueue.header();
         let payload = self.arena.frame_size().payload();
         let is_right = len > 0 && (is_plain || self.features.check(&header, len).is_ok());
+        if is_right
+            && header.is_long()
+            && let Some(lent) = self.lend(header, len, packets, magazine)
+        {
+            return lent;
+        }
         let frames = match is_right {
             true => parcel::take_frames(magazine, (len as usize).div_ceil(payload as usize)).map_err(untaken),
             false => Err(Untaken::Bad),
@@ -258,10 +275,7 @@ impl GuestSource {
         self.queue.virtqueue.take(room);
         let undone = match is_plain {
             true => Ok(NetHeader::default()),
-            false => undone::compare(&self.arena, header, &frames, len).map_err(|error| match error {
-                Uncuttable::Mismatch => Untaken::Bad,
-                Uncuttable::TooMany => Untaken::TooBig,
-            }),
+            false => undone::compare(&self.arena, header, &frames, len).map_err(unlike),
         };
         let undone = match undone {
             Ok(undone) => undone,
@@ -280,6 +294,39 @@ impl GuestSource {
             packets.burst.push(Segment { frame, offset: HEADROOM, len: len as u16 }, left == 0);
         }
         Ok(())
+    }
+
+    /// Copies the beginning of a long packet and leaves the rest where it is. `None`: it has to be copied whole, and is offered as
+    /// before.
+    fn lend(
+        &mut self,
+        header: NetHeader,
+        len: u32,
+        packets: &mut Received<'_>,
+        magazine: &mut Magazine,
+    ) -> Option<Result<(), Untaken>> {
+        let loans = packets.loans.as_deref_mut()?;
+        let payload = self.arena.frame_size().payload();
+        let mut frame = magazine.take()?;
+        let front = self.arena.bytes_mut(&mut frame, HEADROOM, payload as u16);
+        let Some(lent) = self.queue.virtqueue.lend(front, &mut loans.lent, Loans::MOST) else {
+            magazine.put(frame);
+            return None;
+        };
+        let undone = match undone::compare_front(header, front, len) {
+            Ok(undone) => undone,
+            Err(error) => {
+                magazine.put(frame);
+                return Some(Err(unlike(error)));
+            }
+        };
+        let index = packets.burst.len();
+        loans.note(index, lent);
+        packets.records[index].facts = Facts { is_undone: true, is_lent: true, ..Facts::default() };
+        packets.undone[index] = undone;
+        let beginning = Segment { frame, offset: HEADROOM, len: payload as u16 };
+        packets.burst.push_beginning(beginning, len - payload);
+        Some(Ok(()))
     }
 
     /// Whether packets wait.
@@ -308,5 +355,12 @@ fn untaken(error: Undeliverable) -> Untaken {
     match error {
         Undeliverable::Full | Undeliverable::OverShare | Undeliverable::Down => Untaken::NoFrame,
         Undeliverable::TooLong => Untaken::TooBig,
+    }
+}
+
+fn unlike(error: Uncuttable) -> Untaken {
+    match error {
+        Uncuttable::Mismatch => Untaken::Bad,
+        Uncuttable::TooMany => Untaken::TooBig,
     }
 }

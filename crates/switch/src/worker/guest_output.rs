@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_policy::{Nanos, RingShare, Sender};
 use forebay_pool::Arena;
-use forebay_vhost::{Features, Put, RingError, Virtqueue};
+use forebay_vhost::{Features, LentBytes, Put, RingError, Virtqueue};
 use forebay_wire::net_header::NetHeader;
 
 use super::finish::finish;
@@ -53,13 +53,14 @@ impl GuestOutput {
         let Leaving { packets, undone, .. } = leaving;
         if undone.is_plain() || self.features.takes(undone) {
             let len = pieces.len();
-            let put = self.put(*undone, pieces.in_order(), len, leaving.sender());
+            let put = self.put(*undone, pieces.in_order(), LentBytes::default(), len, leaving.sender());
             return Sent::whole(put, *packets, len);
         }
         let mut bytes = 0;
         let finished = finish(pieces, undone, |pieces| {
             let len = pieces.iter().map(|piece| piece.len()).sum();
-            let put = self.put(NetHeader::default(), pieces.iter().copied(), len, leaving.sender());
+            let (parts, lent) = (pieces.iter().copied(), LentBytes::default());
+            let put = self.put(NetHeader::default(), parts, lent, len, leaving.sender());
             put.inspect(|()| bytes += len as u64)
         });
         Sent { packets: finished.put, bytes, lost: finished.lost }
@@ -68,7 +69,25 @@ impl GuestOutput {
     /// Copies a packet that lies in one piece, and of which nothing is left undone.
     #[inline]
     pub(super) fn send_bytes(&mut self, bytes: &[u8], sender: Sender) -> Result<(), Undeliverable> {
-        self.put(NetHeader::default(), std::iter::once(bytes), bytes.len(), sender)
+        let (part, lent) = (std::iter::once(bytes), LentBytes::default());
+        self.put(NetHeader::default(), part, lent, bytes.len(), sender)
+    }
+
+    /// Copies a packet whose rest lies in another guest's memory. `None`: it has to be read first, since the guest does not take it
+    /// as it is.
+    pub(super) fn send_lent(
+        &mut self,
+        pieces: &Pieces<'_>,
+        lent: LentBytes<'_>,
+        leaving: &Leaving,
+    ) -> Option<Sent> {
+        let Leaving { packets, undone, .. } = leaving;
+        if !self.features.takes(undone) {
+            return None;
+        }
+        let len = pieces.len() + lent.len();
+        let put = self.put(*undone, pieces.in_order(), lent, len, leaving.sender());
+        Some(Sent::whole(put, *packets, len))
     }
 
     /// Copies a packet that another worker handed over.
@@ -81,6 +100,7 @@ impl GuestOutput {
         &mut self,
         undone: NetHeader,
         pieces: impl Iterator<Item = &'p [u8]> + Clone,
+        lent: LentBytes<'_>,
         len: usize,
         sender: Sender,
     ) -> Result<(), Undeliverable> {
@@ -98,7 +118,7 @@ impl GuestOutput {
             return Err(Undeliverable::OverShare);
         }
         let before = queue.virtqueue.places();
-        match queue.virtqueue.put(undone, pieces.clone(), len as u32) {
+        match queue.virtqueue.put_lent(undone, pieces.clone(), lent, len as u32) {
             Ok(Put::Done) => {
                 share.take(sender, queue.virtqueue.places() - before);
                 queue.count(len as u32, || pieces.clone().next());

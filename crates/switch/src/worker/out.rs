@@ -3,6 +3,7 @@
 use forebay_control::{DropReason, PortId};
 use forebay_policy::Nanos;
 use forebay_pool::{Arena, Burst, PacketSegments};
+use forebay_vhost::LentBytes;
 use forebay_wire::ethernet::HEADER_LEN;
 use forebay_wire::net_header::NetHeader;
 use forebay_wire::vlan::TAG_LEN;
@@ -23,6 +24,8 @@ use crate::topology::{PortEntry, Topology};
 #[derive(Clone, Copy)]
 pub(super) struct Packet<'a> {
     pub(super) segments: PacketSegments<'a>,
+    /// What is behind them, in the memory of the guest that sent it.
+    pub(super) lent: LentBytes<'a>,
     pub(super) undone: NetHeader,
 }
 
@@ -34,6 +37,8 @@ pub(super) struct Out<'a> {
     pub(super) owing: &'a mut Vec<PortId>,
     pub(super) moderation: &'a mut Moderation,
     pub(super) now: Nanos,
+    /// For the rest of a packet that somebody has to read.
+    pub(super) room: &'a mut Box<[u8]>,
     pub(super) arena: &'a Arena,
     pub(super) topology: &'a Topology,
     pub(super) worker: usize,
@@ -102,7 +107,13 @@ impl<'a> Out<'a> {
                 let token = token(port, 1);
                 if let Some(batch) = self.batch_with_room(port, 1) {
                     let to = Destination { ifindex: ifindex.0, mark: headers.mark, token };
-                    batch.push(packet.segments, edit, packet.undone, to);
+                    match packet.lent.is_empty() {
+                        true => batch.push(packet.segments, edit, packet.undone, to),
+                        false => {
+                            let lent = packet.lent.in_order();
+                            batch.push_lent(packet.segments, lent, edit, (packet.undone, to));
+                        }
+                    }
                 }
             }
             Some(output @ (Output::Memory { owner, .. } | Output::Guest { owner })) => {
@@ -111,7 +122,9 @@ impl<'a> Out<'a> {
                 let (input, mark) = (headers.input, headers.mark);
                 let leaving = Leaving { port: port.id, input, mark, is_flooded, packets: 1, undone };
                 let is_guest = matches!(output, Output::Guest { .. });
-                if is_guest && !undone.is_long() && pieces.len() > longest(port, &headers, edit) {
+                if !packet.lent.is_empty() {
+                    self.send_lent(port, (owner, is_guest), pieces, packet.lent, leaving);
+                } else if is_guest && !undone.is_long() && pieces.len() > longest(port, &headers, edit) {
                     self.count_copies(port, 1);
                     self.lose(port, DropReason::TxTooBig, 1);
                 } else if is_guest || undone.is_plain() {
@@ -162,7 +175,7 @@ impl<'a> Out<'a> {
     fn send_owned(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
         let cell = port.cells.of(self.worker);
         if owner == self.worker {
-            let sent = self.put(pieces, leaving);
+            let sent = self.put(leaving, |outlet| outlet.send(pieces, leaving));
             self.count_copies(port, sent.copies());
             return count_sent(cell, sent);
         }
@@ -174,6 +187,31 @@ impl<'a> Out<'a> {
         if handed.is_err() {
             count_sent(cell, Sent::whole(handed, leaving.packets, 0));
         }
+    }
+
+    /// The same for a packet whose rest lies in a guest's memory. Others than guests take only what is finished.
+    fn send_lent(
+        &mut self,
+        port: &PortEntry,
+        (owner, is_guest): (usize, bool),
+        pieces: Pieces<'_>,
+        lent: LentBytes<'_>,
+        leaving: Leaving,
+    ) {
+        let mut room = std::mem::take(self.room);
+        if is_guest && owner == self.worker {
+            let sent = self.put(leaving, |outlet| outlet.send_lent(pieces, lent, &mut room, leaving));
+            self.count_copies(port, sent.copies());
+            count_sent(port.cells.of(self.worker), sent);
+        } else {
+            let rest = [lent.copy_to(&mut room)];
+            let pieces = pieces.followed_by(&rest);
+            match is_guest {
+                true => self.send_owned(port, owner, &pieces, leaving),
+                false => self.send_finished(port, owner, &pieces, leaving),
+            }
+        }
+        *self.room = room;
     }
 
     /// Packets with the same headers to a queue that this worker owns.
@@ -189,7 +227,7 @@ impl<'a> Out<'a> {
         let (mut all, mut sent, mut bytes) = (0, 0, 0);
         for packet in packets {
             let one = match &mut outlet {
-                Some(outlet) => send_one(outlet, self.arena, packet, (edit, longest), leaving),
+                Some(outlet) => send_one(outlet, (self.arena, self.room), packet, (edit, longest), leaving),
                 None => Sent::whole(Err(Undeliverable::Down), 1, 0),
             };
             all += one.copies();
@@ -208,12 +246,12 @@ impl<'a> Out<'a> {
     }
 
     /// To a queue of this worker's.
-    fn put(&mut self, pieces: &Pieces<'_>, leaving: Leaving) -> Sent {
+    fn put(&mut self, leaving: Leaving, send: impl FnOnce(&mut Outlet) -> Sent) -> Sent {
         let Some(outlet) = self.outlets[usize::from(leaving.port.0)].as_mut() else {
             return Sent::whole(Err(Undeliverable::Down), leaving.packets, 0);
         };
         let was_owed = outlet.is_owed();
-        let sent = outlet.send(pieces, leaving);
+        let sent = send(outlet);
         if !was_owed && outlet.is_owed() {
             self.owing.push(leaving.port);
         }
@@ -289,7 +327,7 @@ pub(super) fn show_owed(
 #[inline]
 fn send_one(
     outlet: &mut Outlet,
-    arena: &Arena,
+    (arena, room): (&Arena, &mut [u8]),
     packet: Packet<'_>,
     (edit, longest): (TagEdit, usize),
     leaving: Leaving,
@@ -307,6 +345,9 @@ fn send_one(
     }
     let pieces = Pieces::edited(arena, packet.segments, edit);
     let undone = packet.undone.moved_by(edit.growth());
+    if !packet.lent.is_empty() {
+        return outlet.send_lent(pieces, packet.lent, room, Leaving { undone, ..leaving });
+    }
     if !undone.is_long() && pieces.len() > longest {
         return Sent::whole(Err(Undeliverable::TooLong), 1, 0);
     }

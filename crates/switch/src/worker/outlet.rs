@@ -1,6 +1,7 @@
 //! An output that one worker owns: a queue with one producer.
 
 use forebay_policy::Nanos;
+use forebay_vhost::LentBytes;
 
 use super::exchange::Exchange;
 use super::guest_output::GuestOutput;
@@ -25,6 +26,23 @@ impl Outlet {
             }
             Outlet::Guest(guest) => guest.send(pieces, &leaving),
         }
+    }
+
+    /// Copies a packet whose rest lies in a guest's memory; in `room` first, if somebody has to read it.
+    pub(super) fn send_lent(
+        &mut self,
+        pieces: Pieces<'_>,
+        lent: LentBytes<'_>,
+        room: &mut [u8],
+        leaving: Leaving,
+    ) -> Sent {
+        if let Outlet::Guest(guest) = self
+            && let Some(sent) = guest.send_lent(&pieces, lent, &leaving)
+        {
+            return sent;
+        }
+        let rest = [lent.copy_to(room)];
+        self.send(&pieces.followed_by(&rest), leaving)
     }
 
     /// Queues a packet that another worker handed over, or frees it.

@@ -160,6 +160,11 @@ impl<'a> Pieces<'a> {
         Self { addresses: &whole[..ADDRESSES], tag, head: &whole[behind..], rest }
     }
 
+    /// The packet, which lies in one segment so far, with `rest` behind it.
+    pub(super) fn followed_by(self, rest: &'a [&'a [u8]]) -> Self {
+        Self { rest: Rest::Bytes(rest), ..self }
+    }
+
     /// Bytes of the packet as it leaves.
     #[inline]
     pub(super) fn len(&self) -> usize {

@@ -73,8 +73,16 @@ impl Worker {
     fn receive_from_guest(&mut self, guest: &mut GuestSource, piece: Piece, feed: Feed, now: Nanos) {
         let supply = self.supplies[guest.supply()].as_deref_mut();
         let magazine = &mut supply.expect("it stays while guests draw on it").magazine;
-        let packets =
-            Received { burst: &mut self.burst, records: &mut self.records, undone: &mut self.undone };
+        // A capture reads all of a packet.
+        let member =
+            if let Feed::Port(port) = feed { self.members[usize::from(port.0)].as_ref() } else { None };
+        let may_lend = member.is_some_and(|member| member.tap.is_none());
+        let packets = Received {
+            burst: &mut self.burst,
+            records: &mut self.records,
+            undone: &mut self.undone,
+            loans: may_lend.then_some(&mut self.loans),
+        };
         let Lost { no_frame, too_big, bad } =
             guest.receive(packets, piece, magazine, (&mut self.moderation, now));
         self.see_undone();
@@ -83,11 +91,25 @@ impl Worker {
         self.count_lost(feed, bad, DropReason::BadFrame);
     }
 
+    /// The guest that sent the burst has all of its buffers back.
+    pub(super) fn give_back(&mut self, served: &mut ServedSource, now: Nanos) {
+        if let Source::Guest(guest) = &mut served.source
+            && !self.loans.lent.is_empty()
+        {
+            guest.show((&mut self.moderation, now));
+            self.loans.lent.clear();
+        }
+    }
+
     fn receive_long(&mut self, long: &mut LongSource, piece: Piece) {
         let supply = self.supplies[long.supply()].as_deref_mut();
         let magazine = &mut supply.expect("it stays while sources draw on it").magazine;
-        let mut packets =
-            Received { burst: &mut self.burst, records: &mut self.records, undone: &mut self.undone };
+        let mut packets = Received {
+            burst: &mut self.burst,
+            records: &mut self.records,
+            undone: &mut self.undone,
+            loans: None,
+        };
         long.receive(&mut packets, piece, magazine, self.members.len());
         self.see_undone();
         if long.is_gone() {

@@ -2,6 +2,7 @@
 
 use forebay_policy::Nanos;
 use forebay_pool::Arena;
+use forebay_vhost::LentBytes;
 use forebay_wire::net_header::NetHeader;
 
 use super::out::{Out, Packet, count_sent, show_owed};
@@ -16,6 +17,7 @@ impl Worker {
     pub(super) fn transmit(&mut self, arena: &Arena, topology: &Topology, now: Nanos) {
         self.join(arena, topology);
         let with_joints = !self.runs.is_empty() || self.has_undone;
+        let (lent_of, room) = self.loans.split();
         let mut out = Out {
             batch: self.transmitter.as_mut().map(|transmitter| transmitter.batch(arena, with_joints)),
             exchange: self.exchange.as_mut(),
@@ -23,6 +25,7 @@ impl Worker {
             owing: &mut self.owing,
             moderation: &mut self.moderation,
             now,
+            room,
             arena,
             topology,
             worker: self.index,
@@ -32,6 +35,7 @@ impl Worker {
         let (burst, records, undone) = (&self.burst, &self.records, &self.undone);
         let packet = |index: usize| Packet {
             segments: burst.packet(index),
+            lent: if records[index].facts.is_lent { lent_of(index) } else { LentBytes::default() },
             undone: if records[index].facts.is_undone { undone[index] } else { NetHeader::default() },
         };
         let mut runs = self.runs.iter().peekable();

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 use forebay_pool::{Arena, Frame, MAX_SEGMENTS_PER_PACKET};
+use forebay_wire::chain::Front;
 use forebay_wire::cut::{Cut, Uncuttable};
 use forebay_wire::net_header::{NEEDS_CSUM, NetHeader};
 
@@ -27,4 +28,13 @@ pub(super) fn compare(
         .map(|(index, frame)| arena.bytes(frame, HEADROOM, (len - index * payload).min(payload) as u16))
         .collect();
     Ok(Cut::new(&header, &fragments)?.net_header(header))
+}
+
+/// The same for a long packet of which only the beginning was copied.
+///
+/// # Errors
+/// As [`compare`].
+pub(super) fn compare_front(header: NetHeader, front: &[u8], len: u32) -> Result<NetHeader, Uncuttable> {
+    let packet = Front { bytes: front, len: len as usize };
+    Ok(Cut::of_front(&header, packet)?.net_header(header))
 }

@@ -50,7 +50,7 @@ enum Kind {
 }
 
 // SAFETY: the memory is owned by the mapping, freed once on drop, and reached only by copies and atomic accesses, which
-// any thread may make. No reference into it is ever handed out.
+// any thread may make. The only references to it that are handed out are to atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -161,6 +161,26 @@ impl Mapping {
         let to = self.locate(offset, from.len());
         // SAFETY: as above, the other way round.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+    }
+
+    /// Bytes of the region, which its guest may change at any time.
+    ///
+    /// # Panics
+    /// When the range leaves the region: a bug of the caller.
+    #[inline]
+    pub(super) fn shared(&self, offset: usize, len: usize) -> &[AtomicU8] {
+        let start = self.locate(offset, len);
+        // SAFETY: so many bytes are ours for as long as `self` lives (`locate`). A guest that truncates its file changes what
+        // they are, not that they are there. Atomics may be written by others.
+        unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), len) }
+    }
+
+    #[inline]
+    pub(super) fn copy_shared_to(&self, offset: usize, from: &[AtomicU8]) {
+        let to = self.locate(offset, from.len());
+        // SAFETY: both have that many bytes. They may be the same ones, and guests may write meanwhile: bytes are copied in any
+        // mixture of old and new.
+        unsafe { std::ptr::copy(from.as_ptr().cast(), to.as_ptr(), from.len()) };
     }
 }
 

@@ -1,5 +1,7 @@
 //! A walk over the pieces of a buffer.
 
+use std::sync::atomic::AtomicU8;
+
 use crate::memory::{GuestMemory, Piece};
 
 /// A place in a list of pieces.
@@ -21,6 +23,21 @@ impl<'a> Cursor<'a> {
         self.walk(to.len() as u32, |piece, at, done, len| {
             memory.copy_from(piece, at, &mut to[done as usize..(done + len) as usize]);
         });
+    }
+
+    /// Copies what others may change meanwhile.
+    #[inline]
+    pub(super) fn copy_shared_to(&mut self, memory: &GuestMemory, from: &[AtomicU8]) {
+        self.walk(from.len() as u32, |piece, at, done, len| {
+            memory.copy_shared_to(piece, at, &from[done as usize..(done + len) as usize]);
+        });
+    }
+
+    /// What was not passed.
+    pub(super) fn rest(self) -> impl Iterator<Item = Piece> + use<'a> {
+        let (first, others) = self.pieces.split_at(self.pieces.len().min(1));
+        let first = first.iter().map(move |piece| piece.behind(self.at));
+        first.chain(others.iter().copied())
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use forebay_wire::net_header::NetHeader;
 use super::cursor::Cursor;
 use super::{Put, USUAL_HEADER, Virtqueue};
 use crate::error::RingError;
-use crate::memory::{Piece, Purpose};
+use crate::memory::{LentBytes, Piece, Purpose};
 use crate::ring::Direction;
 
 impl Virtqueue {
@@ -20,6 +20,21 @@ impl Virtqueue {
         packet: impl IntoIterator<Item = &'a [u8]>,
         len: u32,
     ) -> Result<Put, RingError> {
+        self.put_lent(header, packet, LentBytes::default(), len)
+    }
+
+    /// The same for a packet whose last bytes lie in a guest's memory. `len` counts them.
+    ///
+    /// # Errors
+    /// As [`Virtqueue::put`].
+    #[inline]
+    pub fn put_lent<'a>(
+        &mut self,
+        header: NetHeader,
+        packet: impl IntoIterator<Item = &'a [u8]>,
+        behind: LentBytes<'_>,
+        len: u32,
+    ) -> Result<Put, RingError> {
         let needed = len.saturating_add(self.header_bytes);
         self.look_ahead(Direction::ToGuest, Purpose::Write);
         match self.ready.first() {
@@ -31,11 +46,16 @@ impl Virtqueue {
                     self.memory.copy_to(&buffer.piece, needed - left, part);
                     left -= part.len() as u32;
                 }
+                for part in behind.in_order() {
+                    let part = &part[..part.len().min(left as usize)];
+                    self.memory.copy_shared_to(&buffer.piece, needed - left, part);
+                    left -= part.len() as u32;
+                }
                 debug_assert_eq!(left, 0, "a packet is as long as its caller says");
                 self.complete(&buffer.fetched(), needed - left);
                 Ok(Put::Done)
             }
-            _ => self.put_any(header, packet, len),
+            _ => self.put_any(header, packet, behind, len),
         }
     }
 
@@ -53,6 +73,7 @@ impl Virtqueue {
         &mut self,
         header: NetHeader,
         packet: impl IntoIterator<Item = &'a [u8]>,
+        behind: LentBytes<'_>,
         len: u32,
     ) -> Result<Put, RingError> {
         let needed = len.saturating_add(self.header_bytes);
@@ -68,6 +89,11 @@ impl Virtqueue {
         for part in packet {
             let part = &part[..part.len().min(left as usize)];
             writer.copy_to(&self.memory, part);
+            left -= part.len() as u32;
+        }
+        for part in behind.in_order() {
+            let part = &part[..part.len().min(left as usize)];
+            writer.copy_shared_to(&self.memory, part);
             left -= part.len() as u32;
         }
         debug_assert_eq!(left, 0, "a packet is as long as its caller says");

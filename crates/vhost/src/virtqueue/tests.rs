@@ -494,3 +494,4 @@ proptest! {
 #[cfg(not(miri))]
 mod crashes;
 mod hostile;
+mod lent;

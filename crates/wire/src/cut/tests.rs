@@ -95,6 +95,24 @@ proptest! {
     }
 
     #[test]
+    fn the_beginning_of_a_packet_tells_what_all_of_it_does(
+        built in packets(), part in 1..2000u16, shown in 0..1600usize, spoilt in 0..120usize, value: u8,
+    ) {
+        let mut bytes = built.bytes.clone();
+        let header = header_of(&built, part);
+        let headers = headers_of(&built);
+        if let Some(byte) = bytes.get_mut(spoilt) { *byte = value }
+        let whole = Cut::new(&header, &[&bytes[..]]);
+        let shown = shown.clamp(headers.max(spoilt + 1).min(bytes.len()), bytes.len());
+        let front = Front { bytes: &bytes[..shown], len: bytes.len() };
+        match Cut::of_front(&header, front) {
+            Ok(cut) => prop_assert_eq!(Ok(cut), whole),
+            // A header that was spoilt may say that more of them follow than are shown.
+            Err(error) => prop_assert!(whole == Err(error) || whole.is_ok_and(|whole| whole.header_bytes() > shown)),
+        }
+    }
+
+    #[test]
     fn a_checksum_that_a_header_names_is_finished_as_one_that_was_found(built in packets(), at in 0..1600usize) {
         prop_assume!(built.recipe.transport != Transport::Sctp);
         let checksum_at = built.start + built.recipe.transport.checksum_offset();
@@ -162,4 +180,6 @@ fn headers_must_lie_in_the_first_fragment() {
     let built = simple(Transport::Udp, false);
     let (front, back) = built.bytes.split_at(headers_of(&built) - 1);
     assert_eq!(Cut::new(&header_of(&built, 7), &[front, back]), Err(Uncuttable::Mismatch));
+    let front = Front { bytes: front, len: built.bytes.len() };
+    assert_eq!(Cut::of_front(&header_of(&built, 7), front), Err(Uncuttable::Mismatch));
 }

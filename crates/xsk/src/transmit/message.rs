@@ -1,6 +1,8 @@
 //! A batch as the kernel is told of it: messages, addresses, and the pieces that each packet is made of. Unsafe code.
 #![allow(unsafe_code, reason = "describes frames to the kernel by pointers")]
 
+use std::sync::atomic::AtomicU8;
+
 use forebay_pool::Arena;
 use forebay_wire::net_header::NetHeader;
 
@@ -157,6 +159,12 @@ impl Message<'_, '_> {
     #[inline]
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.add_at(bytes.as_ptr(), bytes.len());
+        self.len_bytes += bytes.len() as u32;
+    }
+
+    #[inline]
+    pub(super) fn add_shared(&mut self, bytes: &[AtomicU8]) {
+        self.add_at(bytes.as_ptr().cast(), bytes.len());
         self.len_bytes += bytes.len() as u32;
     }
 
