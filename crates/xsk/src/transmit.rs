@@ -271,11 +271,13 @@ impl<'a> TxBatch<'a> {
         for segment in rest {
             message.add(message.arena.bytes(&segment.frame, segment.offset, segment.len));
         }
+        let mut is_plain = undone.is_plain();
         for piece in behind {
             message.add_shared(piece);
+            is_plain = false;
         }
         let len_bytes = message.len_bytes;
-        self.end(to, Packet { token: to.token, len_bytes, ethertype, again });
+        self.end(to, Packet { token: to.token, len_bytes, ethertype, again, is_plain });
     }
 
     /// Queues the payloads of `packets` behind one header, for the kernel to cut; packet path.
@@ -301,7 +303,8 @@ impl<'a> TxBatch<'a> {
         }
         self.last = None;
         let len_bytes = joint.wire_bytes;
-        self.end(to, Packet { token: to.token, len_bytes, ethertype: [0, 0], again: false });
+        let packet = Packet { token: to.token, len_bytes, ethertype: [0, 0], again: false, is_plain: false };
+        self.end(to, packet);
     }
 
     /// Whether packets of `segments` frames in all fit into one joint packet.
@@ -381,9 +384,28 @@ impl<'a> TxBatch<'a> {
             }
             next += sent;
             if let Some(error) = error {
-                report(packets[next].outcome(Err(error)));
+                let result = if error == TxError::TooBig { self.depart_alone(next) } else { Err(error) };
+                report(self.transmitter.arrays.packets[next].outcome(result));
                 next += 1;
             }
+        }
+    }
+
+    /// Sends a packet by the departure program that is too long for the socket, which counts a service tag as part of the
+    /// packet.
+    fn depart_alone(&mut self, index: usize) -> Result<(), TxError> {
+        let Transmitter { departures: Some(departures), arrays, .. } = &mut *self.transmitter else {
+            return Err(TxError::TooBig);
+        };
+        let packet = &mut arrays.packets[index];
+        let fits = packet.is_plain && Departures::takes(packet.len_bytes);
+        if packet.ethertype != departures::SERVICE_TAG || !fits {
+            return Err(TxError::TooBig);
+        }
+        packet.again = false;
+        match departures.send(arrays, 1 << index, departures::SERVICE_TAG) {
+            Ok(()) => departures.result(index),
+            Err(_) => Err(TxError::TooBig),
         }
     }
 

@@ -278,6 +278,9 @@ impl GuestSource {
             false => undone::compare(&self.arena, header, &frames, len).map_err(unlike),
         };
         let undone = match undone {
+            Ok(undone) if undone::finish_if_service_tagged(&self.arena, &undone, &mut frames, len) => {
+                NetHeader::default()
+            }
             Ok(undone) => undone,
             Err(reason) => {
                 frames.into_iter().for_each(|frame| magazine.put(frame));

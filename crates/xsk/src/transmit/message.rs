@@ -42,6 +42,8 @@ pub(super) struct Packet {
     pub(super) ethertype: [u8; 2],
     /// Byte for byte the packet before it, for another port.
     pub(super) again: bool,
+    /// Nothing is left undone, and all of it lies in frames.
+    pub(super) is_plain: bool,
 }
 
 impl Packet {
@@ -85,10 +87,15 @@ impl Arrays {
         self.marks[index].mark
     }
 
-    /// The pieces of a message of this batch.
+    /// The pieces of a message's packet.
     pub(super) fn pieces(&self, index: usize) -> &[libc::iovec] {
         let first = self.first_pieces[index];
-        &self.pieces[first..first + self.messages[index].msg_hdr.msg_iovlen]
+        let all = &self.pieces[first..first + self.messages[index].msg_hdr.msg_iovlen];
+        let header = std::ptr::from_ref(&self.offloads[index]).cast();
+        match all {
+            [first, packet @ ..] if std::ptr::eq(first.iov_base, header) => packet,
+            packet => packet,
+        }
     }
 }
 
