@@ -67,7 +67,8 @@ const LONG_WINDOW_NS: u64 = 6_000_000;
 const LONGEST_WINDOW_NS: u64 = 12_000_000;
 /// A window with fewer packets is sparse: as a rule, and while holds are long.
 const SPARSE: [u64; 2] = [16, 6];
-/// Batches in a hold from which on idle ones tell something: of two at random, a third of holds is idle by chance.
+/// Batches in a hold, or packets of bulk, from which on idle ones tell something: of two at random, a third of holds is idle by
+/// chance.
 const TRIED: u64 = 2;
 /// Shortened holds after which rates are compared, and hundredths of the rate under longer ones from which on it is higher.
 const COMPARED: u64 = 20;
@@ -236,7 +237,7 @@ impl Adaptive {
             _ => worth(load.batches_a_second) >= WORTH[0],
         };
         if is_worth {
-            self.lengthen(longest, load.batches_a_second);
+            self.lengthen(longest, &load);
         } else if self.trial.is_in_doubt() {
             // Perhaps it is the hold that has made the sender slow.
             self.stop(now);
@@ -283,18 +284,20 @@ impl Adaptive {
         }
     }
 
-    fn lengthen(&mut self, longest: u32, batches_a_second: u64) {
+    fn lengthen(&mut self, longest: u32, load: &Load) {
         let most = self.ceilings.usecs().map_or(longest, |usecs| usecs.min(longest));
         let next = match self.usecs {
             // Bytes bound it.
             0 if self.is_for_bulk() => longest,
             // Three batches would come in it.
-            0 => (3_000_000 / batches_a_second.max(1)).max(SHORTEST_USECS.into()) as u32,
+            0 => (3_000_000 / load.batches_a_second.max(1)).max(SHORTEST_USECS.into()) as u32,
             usecs => usecs.saturating_mul(GAIN),
         };
         self.usecs = next.min(most);
-        let batches = batches_a_second * u64::from(self.usecs) / 1_000_000;
-        self.is_tried = self.usecs == most && batches >= TRIED && !self.is_harmless();
+        // A sender of bulk that waits for the guest sends its window at once: that may be one batch for each hold.
+        let rate = if self.is_for_bulk() { load.packets_a_second } else { load.batches_a_second };
+        let come = rate * u64::from(self.usecs) / 1_000_000;
+        self.is_tried = self.usecs == most && come >= TRIED && !self.is_harmless();
     }
 
     /// Holds were idle, but for their first part.

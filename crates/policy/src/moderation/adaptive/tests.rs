@@ -11,9 +11,11 @@ struct Made {
     now: u64,
     /// Bytes of a packet.
     bytes: u64,
+    /// Packets of a batch.
+    packets: u64,
 }
 
-/// A window: batches of one packet, and what became of the calls.
+/// A window: batches, and what became of the calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     batches: u64,
@@ -47,6 +49,7 @@ impl Made {
             counts: Counts::default(),
             now: MS,
             bytes: 1500,
+            packets: 1,
         };
         made.policy.observe(&made.counts, Nanos(made.now));
         made
@@ -55,9 +58,9 @@ impl Made {
     fn window(&mut self, window: Window) -> Settings {
         self.now += 2 * MS;
         let counts = &mut self.counts;
-        counts.packets += window.batches;
+        counts.packets += window.batches * self.packets;
         counts.batches += window.batches;
-        counts.bytes += self.bytes * window.batches;
+        counts.bytes += self.bytes * window.batches * self.packets;
         counts.acks += window.acks;
         counts.short += window.short;
         counts.short_batches += window.short;
@@ -307,6 +310,17 @@ fn ten_idle_holds_of_bulk_are_enough() {
     assert_eq!(made.usecs(idle(9), 1), [1000]);
     assert_eq!(made.usecs(idle(1), 1), [100]);
     assert_eq!(made.policy.ceiling_usecs(), Some(100));
+}
+
+#[test]
+fn a_sender_of_bulk_whose_window_comes_as_one_batch_is_not_held_for_long() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    assert_eq!(made.usecs(FEW, 9)[8], 1000);
+    // 230 KB, and then no more until the end of the hold.
+    made.packets = 4;
+    let idle = Window { batches: 2, calls: 2, holds: 2, idle_holds: 2, ..FEW };
+    assert_eq!(made.usecs(idle, 30)[29], 0);
+    assert_eq!(made.policy.ceiling_usecs(), Some(0));
 }
 
 #[test]
