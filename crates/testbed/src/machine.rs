@@ -91,9 +91,11 @@ impl Machine {
         command.env("TMPDIR", "/dev/shm");
         forebay_uml::run_on_any_processor(&mut command, lab.directory())
             .map_err(|error| LabError::system("preparing a virtual machine", error))?;
-        let mut program = Background::start(command, &lab.path(&format!("{name}.log")))?;
-        program.wait_for_output(READY, BOOT_LIMIT)?;
-        Ok(Machine { program })
+        let program = Background::start(command, &lab.path(&format!("{name}.log")))?;
+        // From here on all of its processes end with it, also if it does not come up.
+        let mut machine = Machine { program };
+        machine.program.wait_for_output(READY, BOOT_LIMIT)?;
+        Ok(machine)
     }
 
     /// Whether it has not ended.
