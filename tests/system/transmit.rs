@@ -19,6 +19,7 @@ pub fn register(suite: &mut Suite) {
     suite.on_netdevs("a_burst_of_everything_arrives_unchanged_where_it_should", everything);
     suite.on_forebay("a_burst_to_one_port_is_not_hurt_by_what_another_refuses", refusals);
     suite.on_netdevs("a_burst_to_a_port_that_is_down_reaches_the_others", port_down);
+    suite.on_netdevs("a_flooded_packet_with_a_tag_and_as_long_as_the_mtu_reaches_every_port", tagged_flood);
 }
 
 fn with_tags(frame: Frame, tags: &[(u16, u16)]) -> Frame {
@@ -131,5 +132,35 @@ fn port_down(subject: Subject) -> Outcome {
     let all = u64::from(BURST);
     assert_eq!(counted.moved("h1", "flooded_packets"), Some(all), "{counted}");
     assert_eq!((counted.moved("h2", "tx_packets"), counted.moved("h3", "tx_packets")), (Some(0), Some(all)));
+    Ok(())
+}
+
+/// A flooded packet is the same one for each port, behind other packets than in the burst before.
+fn tagged_flood(subject: Subject) -> Outcome {
+    const MTU: usize = 1500;
+    const FLOODED: u32 = 40;
+    let (mut bed, hosts, mut wire) = known_stations(subject)?;
+    // So that its own packet socket takes the frames.
+    hosts[0].set_mtu(bed.lab.switch(), 2000)?;
+    let mut plain = Vec::new();
+    let mut long = Vec::new();
+    for number in 0..BURST / 2 {
+        plain.push(Frame::marked(STATIONS[0], STATIONS[1], wire.mark()).payload_bytes(1000).build());
+        let tags = TAGS[(1 + number % 2) as usize];
+        if number < FLOODED {
+            long.push(
+                with_tags(Frame::marked(STATIONS[0], BROADCAST, wire.mark()), tags)
+                    .payload_bytes(MTU)
+                    .build(),
+            );
+        }
+    }
+    for to in [1, 2] {
+        let (_, counted) = burst(&mut bed, &mut wire, &plain, 1, plain.len(), |_| Ok(()))?;
+        counted.no_drops();
+        let (arrived, counted) = burst(&mut bed, &mut wire, &long, to, long.len(), |_| Ok(()))?;
+        counted.no_drops();
+        assert_eq!(by_protocol(arrived), by_protocol(long.clone()));
+    }
     Ok(())
 }

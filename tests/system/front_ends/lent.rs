@@ -1,15 +1,11 @@
 //! Long packets of a guest, most of which stay in its memory while they are sent: each output gets them as it takes them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use forebay_testbed::dut::ForebayOptions;
 use forebay_testbed::dut::counters::Reading;
 use forebay_testbed::packet_io::FrameSocket;
-use forebay_testbed::programs::iperf::{Iperf, IperfServer};
-use forebay_testbed::{LabError, wait};
+use forebay_testbed::wait;
 use forebay_vhost::driver::FrontEnd;
 use forebay_vhost::{Features, NetHeader};
-use forebay_wire::net_header::gso;
 use forebay_wire::{Verdict, verify_l4};
 
 use super::undone::{PAYLOAD, datagram, header, receiver, sender};
@@ -23,8 +19,6 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 pub fn register(suite: &mut Suite) {
     suite.once("a_guests_long_packet_reaches_everybody_as_they_take_it", everybody);
     suite.once("a_guests_long_packets_are_captured_to_their_end", captured);
-    suite.once("a_service_tag_costs_a_guests_packet_of_the_mtu_nothing", service_tagged);
-    suite.once("packets_with_service_tags_are_sent_beside_a_stream", beside_a_stream);
 }
 
 /// A guest that sends long packets, one that takes them, and one that takes none.
@@ -132,61 +126,5 @@ fn captured() -> Outcome {
     assert!(bytes.windows(packet.len()).any(|window| window == packet), "all of the packet is there");
     let moved = Reading::settled(scene.client())?.since(&before);
     assert_eq!(moved.get("vm1", "rx_packets"), moved.get("vm2", "tx_packets"), "{moved:?}");
-    Ok(())
-}
-
-/// The kernel's packet sockets take a service tag for a part of the packet, which is then longer than the MTU.
-fn service_tagged() -> Outcome {
-    const MTU: usize = 1500;
-    const IP_AND_UDP: usize = 28;
-    let scene = Scene::new(1, super::quiet())?;
-    let host = &scene.hosts[0];
-    let mut guest = guest_with(sender())?;
-    scene.add("vm1", &[])?;
-    join(&mut guest, &scene, "vm1")?;
-    let mut socket = FrameSocket::open(host)?;
-    for tags in [&[0x88, 0xa8, 0, 20][..], &[0x81, 0, 0, 10, 0x88, 0xa8, 0, 20]] {
-        // The MTU has room for a second tag.
-        let payload = MTU - IP_AND_UDP - (tags.len() - 4);
-        let packet = datagram_to(host.mac(), payload);
-        let tagged = [&packet[..12], tags, &packet[12..]].concat();
-        let undone = NetHeader { gso_type: gso::NONE, gso_size: 0, ..header() };
-        let undone = NetHeader { csum_start: undone.csum_start + tags.len() as u16, ..undone };
-        assert!(guest.transmit_undone(undone, &tagged));
-        let frames = socket.collect(1, LIMIT, |frame| frame[6..].starts_with(&mac(1)))?;
-        let frame = frames.first().ok_or_else(|| format!("nothing has come with {tags:x?}"))?;
-        assert!(frame.len() == tagged.len() && verify_l4(&[&frame[..]]) == Verdict::Good, "{tags:x?}");
-    }
-    assert!(scene.client().stats_check()?.balanced);
-    Ok(())
-}
-
-/// Segments of a stream are joined, and leave with what comes beside them by a packet socket.
-fn beside_a_stream() -> Outcome {
-    const FRAMES: u64 = 5_000;
-    let config = "[loop]\ndetect = false\n[switch]\nlong_queues = false\n[flows]\noffload = \"off\"\n";
-    let scene = Scene::new(4, ForebayOptions::with_config(config))?;
-    let [from, to, one, other] = &scene.hosts[..] else { unreachable!("four hosts were made") };
-    // So that its own packet socket takes the frames.
-    one.set_mtu(scene.lab.switch(), 2000)?;
-    let frame = [&other.mac()[..], &one.mac(), &[0x88, 0xa8, 0, 20, 8, 0], &[0; 1500]].concat();
-    let socket = FrameSocket::open(one)?;
-    let is_over = AtomicBool::new(false);
-    let _server = IperfServer::start(&scene.lab, to)?;
-    let before = Reading::settled(scene.client())?;
-    std::thread::scope(|scope| -> Outcome {
-        let stream = scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                Iperf::bytes(20_000_000).run(from, to)?;
-            }
-            Ok::<(), LabError>(())
-        });
-        let sent = (0..FRAMES).try_for_each(|_| socket.send(&frame));
-        is_over.store(true, Ordering::Relaxed);
-        stream.join().expect("it does not panic")?;
-        Ok(sent?)
-    })?;
-    let moved = Reading::settled(scene.client())?.since(&before);
-    assert_eq!(moved.get(other.name(), "tx_too_big"), 0, "{moved:?}");
     Ok(())
 }

@@ -12,6 +12,7 @@ use forebay_wire::net_header::{NEEDS_CSUM, gso};
 use forebay_wire::{Verdict, verify_l4};
 
 use super::{LIMIT, RING, Scene, guest, guest_with, join, mac, pass, quiet};
+use crate::bed::while_stopped;
 use crate::harness::{Outcome, Suite};
 
 const UDP: usize = 34;
@@ -25,6 +26,7 @@ pub fn register(suite: &mut Suite) {
     suite.once("whoever_meddles_with_a_long_queue_costs_nobody_a_stream", meddled_with);
     suite.once("parts_of_a_long_packet_are_counted_as_the_guest_gets_them", counted);
     suite.once("what_a_guest_takes_undone_changes_while_its_driver_runs", changed);
+    suite.once("a_service_tag_costs_a_guests_packet_of_the_mtu_nothing", service_tagged);
 }
 
 /// A datagram over IPv4 with an unfinished checksum.
@@ -299,5 +301,43 @@ fn counted() -> Outcome {
     let received: Vec<Vec<u8>> = std::iter::from_fn(|| other.receive()).collect();
     let bytes: usize = received.iter().map(Vec::len).sum();
     assert_eq!((received.len() as u64, bytes as u64), (ROOM, moved.get("vm2", "tx_bytes")));
+    Ok(())
+}
+
+/// The kernel's packet sockets take a service tag for a part of the packet, which is then longer than the MTU.
+fn service_tagged() -> Outcome {
+    const MTU: usize = 1500;
+    const IP_AND_UDP: usize = 28;
+    let mut scene = Scene::new(1, super::quiet())?;
+    let station = scene.hosts[0].mac();
+    let mut guest = guest_with(sender())?;
+    scene.add("vm1", &[])?;
+    join(&mut guest, &scene, "vm1")?;
+    let mut socket = FrameSocket::open(&scene.hosts[0])?;
+    for tags in [&[0x88, 0xa8, 0, 20][..], &[0x81, 0, 0, 10, 0x88, 0xa8, 0, 20]] {
+        // The MTU has room for a second tag.
+        let payload = MTU - IP_AND_UDP - (tags.len() - 4);
+        let mut packet = datagram(1, 2, payload);
+        packet[..6].copy_from_slice(&station);
+        let tagged = [&packet[..12], tags, &packet[12..]].concat();
+        let undone = NetHeader { gso_type: gso::NONE, gso_size: 0, ..header() };
+        let undone = NetHeader { csum_start: undone.csum_start + tags.len() as u16, ..undone };
+        assert!(guest.transmit_undone(undone, &tagged));
+        let frames = socket.collect(1, LIMIT, |frame| frame[6..].starts_with(&mac(1)))?;
+        let frame = frames.first().ok_or_else(|| format!("nothing has come with {tags:x?}"))?;
+        assert!(frame.len() == tagged.len() && verify_l4(&[&frame[..]]) == Verdict::Good, "{tags:x?}");
+    }
+    // One to which nothing is left to do, in a burst that leaves by such a socket as a whole.
+    let mut long = datagram(1, 2, 5000);
+    long[..6].copy_from_slice(&station);
+    let plain = [&station[..], &mac(1), &[0x88, 0xa8, 0, 20, 0x88, 0xb5], &[0; MTU]].concat();
+    let pid = scene.daemon.daemon().pid();
+    while_stopped(pid, || {
+        assert!(guest.transmit_undone(header(), &long) && guest.transmit(&plain));
+        Ok(())
+    })?;
+    let frames = socket.collect(1, LIMIT, |frame| *frame == plain)?;
+    assert_eq!(frames.len(), 1, "nothing has come beside a long packet");
+    assert!(scene.client().stats_check()?.balanced);
     Ok(())
 }

@@ -139,24 +139,24 @@ impl Departures {
 
     fn write(&mut self, arrays: &Arrays, index: usize) {
         let packet = arrays.packets[index];
+        let tag_bytes = if TAGS.contains(&packet.ethertype) { TAG_BYTES } else { 0 };
         let slot = self.slot(index);
         // SAFETY: the slot is one of the mapped ones, which only we write to until the program runs.
         unsafe {
             (&raw mut (*slot).ifindex).write(arrays.ifindex(index));
             (&raw mut (*slot).again).write(packet.again.into());
             (&raw mut (*slot).mark).write(arrays.mark(index));
+            (&raw mut (*slot).length).write(packet.len_bytes as u16);
+            (&raw mut (*slot).tag_bytes).write(tag_bytes);
             // What the program does not come to was not sent.
             (&raw mut (*slot).result).write(-libc::EINVAL);
         }
         if packet.again {
             return;
         }
-        let tag_bytes = if TAGS.contains(&packet.ethertype) { TAG_BYTES } else { 0 };
         // SAFETY: as above. The pieces point into frames that the batch borrows, and together they are as long as the
         // packet, of which the caller knows that a slot takes it.
         unsafe {
-            (&raw mut (*slot).length).write(packet.len_bytes as u16);
-            (&raw mut (*slot).tag_bytes).write(tag_bytes);
             let mut to = (&raw mut (*slot).packet).cast::<u8>();
             for piece in arrays.pieces(index) {
                 to.copy_from_nonoverlapping(piece.iov_base.cast(), piece.iov_len);
