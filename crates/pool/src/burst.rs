@@ -86,7 +86,7 @@ impl Burst {
         }
     }
 
-    /// Adds a packet that begins in a frame and goes on elsewhere, with so many bytes more.
+    /// Adds a packet of which `segment` holds the beginning. The other bytes lie elsewhere, and `beyond` is their number.
     #[inline]
     pub fn push_beginning(&mut self, segment: Segment, beyond: u32) {
         self.open_bytes += beyond;

@@ -25,6 +25,7 @@ mod clock;
 mod command;
 mod complete;
 mod decide;
+mod dispatch;
 mod doorbell;
 mod drain;
 #[cfg(test)]
@@ -40,7 +41,6 @@ mod loans;
 mod long;
 mod memory;
 mod moderation;
-mod out;
 mod outlet;
 mod parcel;
 mod polled;

@@ -81,7 +81,7 @@ impl Piece {
     /// What lies behind its first bytes.
     ///
     /// # Panics
-    /// When it has not so many: a bug of the caller.
+    /// When the piece is shorter than that: a bug of the caller.
     #[inline]
     pub(crate) fn behind(self, bytes: u32) -> Self {
         assert!(bytes <= self.len, "the rest of a piece begins behind its end");

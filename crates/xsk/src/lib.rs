@@ -32,5 +32,6 @@ pub use queue_id::Closed;
 pub use rings::{CompletionRing, FillRing, Reads, RxRing, TxRing};
 pub use socket::{PortSocket, Queue, QueueOptions, QueueRings, Statistics};
 pub use transmit::{
-    Departures, Destination, FrameSender, Joint, MAX_BEHIND, Outcome, TagEdit, Transmitter, TxBatch, TxError,
+    Departures, Destination, FrameSender, Joint, MAX_LENT_PIECES, Outcome, TagEdit, Transmitter, TxBatch,
+    TxError,
 };

@@ -37,8 +37,8 @@ pub use single::FrameSender;
 const PIECES_PER_PACKET: usize = 64;
 const _: () = assert!(PIECES_PER_PACKET > MAX_SEGMENTS_PER_PACKET + 2);
 /// Pieces of memory of others that a packet may have ([`TxBatch::push_lent`]).
-pub const MAX_BEHIND: usize = 40;
-const _: () = assert!(PIECES_PER_PACKET >= MAX_BEHIND + 4);
+pub const MAX_LENT_PIECES: usize = 40;
+const _: () = assert!(PIECES_PER_PACKET >= MAX_LENT_PIECES + 4);
 
 /// What happens to the outer VLAN tag on the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ impl<'a> TxBatch<'a> {
         self.push_with(packet, std::iter::empty(), edit, undone, to);
     }
 
-    /// The same for a packet with at most [`MAX_BEHIND`] pieces behind its only segment, which others may change meanwhile. Only
+    /// The same for a packet with at most [`MAX_LENT_PIECES`] pieces behind its only segment, which others may change meanwhile. Only
     /// a batch that says `with_joints` takes such packets.
     ///
     /// # Panics
@@ -231,7 +231,7 @@ impl<'a> TxBatch<'a> {
         edit: TagEdit,
         (undone, to): (NetHeader, Destination),
     ) {
-        let fits = packet.len() == 1 && behind.clone().count() <= MAX_BEHIND;
+        let fits = packet.len() == 1 && behind.clone().count() <= MAX_LENT_PIECES;
         assert!(self.with_joints && fits, "the batch does not take what was lent");
         self.push_with(packet, behind, edit, undone, to);
     }

@@ -30,14 +30,14 @@ pub(super) struct Packet<'a> {
 }
 
 /// Packets on their way out, and who counts them.
-pub(super) struct Out<'a> {
+pub(super) struct Dispatch<'a> {
     pub(super) batch: Option<TxBatch<'a>>,
     pub(super) exchange: Option<&'a mut Exchange>,
     pub(super) outlets: &'a mut [Option<Box<Outlet>>],
     pub(super) owing: &'a mut Vec<PortId>,
     pub(super) moderation: &'a mut Moderation,
     pub(super) now: Nanos,
-    /// For the rest of a packet that somebody has to read.
+    /// As in `Loans`.
     pub(super) room: &'a mut Box<[u8]>,
     pub(super) arena: &'a Arena,
     pub(super) topology: &'a Topology,
@@ -46,7 +46,7 @@ pub(super) struct Out<'a> {
     pub(super) departed: u64,
 }
 
-impl<'a> Out<'a> {
+impl<'a> Dispatch<'a> {
     pub(super) fn flood(&mut self, packet: Packet<'a>, headers: Headers) {
         let topology = self.topology;
         let input = headers.input;
@@ -189,7 +189,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// The same for a packet whose rest lies in a guest's memory. Others than guests take only what is finished.
+    /// The same for a packet whose last bytes lie in a guest's memory. A queue in memory takes only finished packets.
     fn send_lent(
         &mut self,
         port: &PortEntry,
@@ -258,7 +258,7 @@ impl<'a> Out<'a> {
         sent
     }
 
-    /// To a queue that takes only packets of which nothing is left undone.
+    /// To a queue that takes only finished packets.
     fn send_finished(&mut self, port: &PortEntry, owner: usize, pieces: &Pieces<'_>, leaving: Leaving) {
         let finished = Leaving { undone: NetHeader::default(), ..leaving };
         // Each part is counted as it is sent.

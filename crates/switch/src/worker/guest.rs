@@ -275,7 +275,10 @@ impl GuestSource {
         self.queue.virtqueue.take(room);
         let undone = match is_plain {
             true => Ok(NetHeader::default()),
-            false => undone::compare(&self.arena, header, &frames, len).map_err(unlike),
+            false => {
+                let front = self.arena.bytes(&frames[0], HEADROOM, len.min(payload) as u16);
+                undone::compare(header, front, len).map_err(unlike)
+            }
         };
         let undone = match undone {
             Ok(undone) if undone::finish_if_service_tagged(&self.arena, &undone, &mut frames, len) => {
@@ -316,7 +319,7 @@ impl GuestSource {
             magazine.put(frame);
             return None;
         };
-        let undone = match undone::compare_front(header, front, len) {
+        let undone = match undone::compare(header, front, len) {
             Ok(undone) => undone,
             Err(error) => {
                 magazine.put(frame);

@@ -66,15 +66,15 @@ impl GuestOutput {
         Sent { packets: finished.put, bytes, lost: finished.lost }
     }
 
-    /// Copies a packet that lies in one piece, and of which nothing is left undone.
+    /// Copies a finished packet that lies in one piece.
     #[inline]
     pub(super) fn send_bytes(&mut self, bytes: &[u8], sender: Sender) -> Result<(), Undeliverable> {
         let (part, lent) = (std::iter::once(bytes), LentBytes::default());
         self.put(NetHeader::default(), part, lent, bytes.len(), sender)
     }
 
-    /// Copies a packet whose rest lies in another guest's memory. `None`: it has to be read first, since the guest does not take it
-    /// as it is.
+    /// Copies a packet whose last bytes lie in another guest's memory. `None`: this guest takes no such packet. Then the switch has to
+    /// cut it, and for that to read it.
     pub(super) fn send_lent(
         &mut self,
         pieces: &Pieces<'_>,
@@ -162,7 +162,7 @@ impl GuestOutput {
     }
 }
 
-/// Whether a packet of `len` bytes may be put into a queue of which others are to have some.
+/// Whether the sender may put a packet of `len` bytes into a queue, or has its share of the queue already.
 #[inline(never)]
 fn admits(share: &mut RingShare, sender: Sender, virtqueue: &mut Virtqueue, len: u32) -> bool {
     let (places, free) = (virtqueue.places_for(len), virtqueue.waiting());

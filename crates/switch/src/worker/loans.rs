@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use forebay_vhost::{Lent, LentBytes, LentPieces, MAX_PACKET_BYTES};
-use forebay_xsk::MAX_BEHIND;
+use forebay_xsk::MAX_LENT_PIECES;
 
 use super::TURN;
 
@@ -14,15 +14,15 @@ const PIECES: usize = 1024;
 /// What the packets of a burst have outside of their frames.
 pub(super) struct Loans {
     pub(super) lent: Lent,
-    /// By packet of the burst. What is said of one that has all of it in frames is of bursts before.
+    /// The pieces of each packet of the burst. Those of a packet that is not lent are left from bursts before.
     of: Box<[LentPieces]>,
-    /// For the rest of one packet, while it is copied for somebody who has to read it.
+    /// A buffer for the lent bytes of one packet. An output that cannot take them from the guest's memory gets them from here.
     pub(super) room: Box<[u8]>,
 }
 
 impl Loans {
     /// Pieces that one packet may have.
-    pub(super) const MOST: usize = MAX_BEHIND;
+    pub(super) const MOST: usize = MAX_LENT_PIECES;
 
     pub(super) fn new() -> Self {
         Self {
@@ -32,12 +32,12 @@ impl Loans {
         }
     }
 
-    /// Notes what a packet of the burst has outside of its frame.
+    /// Notes the pieces of a packet of the burst.
     pub(super) fn note(&mut self, index: usize, pieces: LentPieces) {
         self.of[index] = pieces;
     }
 
-    /// The rests, and room for one of them.
+    /// Finds the lent bytes of a packet; and the buffer for those of one packet.
     pub(super) fn split<'l>(&'l mut self) -> (impl Fn(usize) -> LentBytes<'l> + Copy, &'l mut Box<[u8]>) {
         let Self { lent, of, room } = self;
         let (lent, of) = (&*lent, &*of);

@@ -205,7 +205,8 @@ impl LongSource {
         let undone = match header.is_plain() {
             true => NetHeader::default(),
             false => {
-                undone::compare(&self.arena, header, &frames[..used], len).map_err(|error| match error {
+                let front = self.arena.bytes(&frames[0], HEADROOM, len.min(payload) as u16);
+                undone::compare(header, front, len).map_err(|error| match error {
                     Uncuttable::Mismatch => DropReason::BadFrame,
                     Uncuttable::TooMany => DropReason::RxTooBig,
                 })?

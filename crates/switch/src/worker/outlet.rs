@@ -28,7 +28,8 @@ impl Outlet {
         }
     }
 
-    /// Copies a packet whose rest lies in a guest's memory; in `room` first, if somebody has to read it.
+    /// Copies a packet whose last bytes lie in a guest's memory. If the receiver does not take the packet as it is, the bytes are
+    /// copied into `room` first.
     pub(super) fn send_lent(
         &mut self,
         pieces: Pieces<'_>,

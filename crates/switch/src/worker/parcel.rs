@@ -160,7 +160,7 @@ impl<'a> Pieces<'a> {
         Self { addresses: &whole[..ADDRESSES], tag, head: &whole[behind..], rest }
     }
 
-    /// The packet, which lies in one segment so far, with `rest` behind it.
+    /// Puts `rest` behind the packet, which has one segment so far.
     pub(super) fn followed_by(self, rest: &'a [&'a [u8]]) -> Self {
         Self { rest: Rest::Bytes(rest), ..self }
     }

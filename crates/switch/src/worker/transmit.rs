@@ -5,7 +5,7 @@ use forebay_pool::Arena;
 use forebay_vhost::LentBytes;
 use forebay_wire::net_header::NetHeader;
 
-use super::out::{Out, Packet, count_sent, show_owed};
+use super::dispatch::{Dispatch, Packet, count_sent, show_owed};
 use super::parcel::{Leaving, Sent, Undeliverable};
 use super::record::Record;
 use super::verdict::Verdict;
@@ -18,7 +18,7 @@ impl Worker {
         self.join(arena, topology);
         let with_joints = !self.runs.is_empty() || self.has_undone;
         let (lent_of, room) = self.loans.split();
-        let mut out = Out {
+        let mut dispatch = Dispatch {
             batch: self.transmitter.as_mut().map(|transmitter| transmitter.batch(arena, with_joints)),
             exchange: self.exchange.as_mut(),
             outlets: &mut self.outlets,
@@ -45,15 +45,15 @@ impl Worker {
             if let Ok(headers) = self.records[index].classified {
                 match (self.records[index].verdict, joint) {
                     (Verdict::Forward(port), Some(joint)) => {
-                        out.send_joint(port, &self.burst, joint, headers)
+                        dispatch.send_joint(port, &self.burst, joint, headers)
                     }
                     (Verdict::Forward(port), None) => {
                         let end = runs.peek().map_or(burst.len(), |run| run.first);
-                        index +=
-                            out.send_alike(port, headers, index, &packet, || alike(&records[index..end]));
+                        index += dispatch
+                            .send_alike(port, headers, index, &packet, || alike(&records[index..end]));
                         continue;
                     }
-                    (Verdict::Flood, _) => out.flood(packet(index), headers),
+                    (Verdict::Flood, _) => dispatch.flood(packet(index), headers),
                     (Verdict::Drop(_) | Verdict::Refused(..), _) => {}
                 }
             }
@@ -61,11 +61,11 @@ impl Worker {
         }
         for (index, port) in &self.extras {
             if let Ok(headers) = self.records[*index].classified {
-                out.send_to(*port, packet(*index), headers);
+                dispatch.send_to(*port, packet(*index), headers);
             }
         }
-        out.flush();
-        let (copies, departed) = (out.copies, out.departed);
+        dispatch.flush();
+        let (copies, departed) = (dispatch.copies, dispatch.departed);
         let cell = self.shared.worker_cell(self.index);
         cell.copies.add(copies);
         cell.departed.add(departed);

@@ -11,26 +11,18 @@ use super::parcel::HEADROOM;
 /// Addresses, a tag, and the type of what follows it.
 const MAX_TAGGED: u32 = 18;
 
-/// What is left to do to a packet of `len` bytes in `frames`, with nothing in it that is not so.
+/// What is left to do to a packet of `len` bytes, with nothing in it that is not so. Headers are read from `front`, the packet's
+/// first bytes.
 ///
 /// # Errors
 /// The packet is not what its header says, or stands for too many.
-pub(super) fn compare(
-    arena: &Arena,
-    header: NetHeader,
-    frames: &[Frame],
-    len: u32,
-) -> Result<NetHeader, Uncuttable> {
+pub(super) fn compare(header: NetHeader, front: &[u8], len: u32) -> Result<NetHeader, Uncuttable> {
     if !header.is_long() {
         let NetHeader { csum_start, csum_offset, .. } = header;
         return Ok(NetHeader { flags: NEEDS_CSUM, csum_start, csum_offset, ..NetHeader::default() });
     }
-    let payload = arena.frame_size().payload();
-    let fragments: ArrayVec<&[u8], MAX_SEGMENTS_PER_PACKET> = (0..)
-        .zip(frames)
-        .map(|(index, frame)| arena.bytes(frame, HEADROOM, (len - index * payload).min(payload) as u16))
-        .collect();
-    Ok(Cut::new(&header, &fragments)?.net_header(header))
+    let packet = Front { bytes: front, len: len as usize };
+    Ok(Cut::of_front(&header, packet)?.net_header(header))
 }
 
 /// Finishes the checksum of a packet with a service tag, maybe behind another tag. The packet sockets that tell the kernel what is
@@ -62,13 +54,4 @@ fn is_service_tagged(arena: &Arena, frames: &[Frame], len: u32) -> bool {
         [0x81, 0, _, _, inner @ ..] => inner.starts_with(&[0x88, 0xa8]),
         _ => false,
     }
-}
-
-/// [`compare`] for a long packet of which only the beginning was copied.
-///
-/// # Errors
-/// As there.
-pub(super) fn compare_front(header: NetHeader, front: &[u8], len: u32) -> Result<NetHeader, Uncuttable> {
-    let packet = Front { bytes: front, len: len as usize };
-    Ok(Cut::of_front(&header, packet)?.net_header(header))
 }

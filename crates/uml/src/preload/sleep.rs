@@ -41,7 +41,7 @@ unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// Whoever handles SIGIO, or 0 and 1: nobody (`SIG_DFL`, `SIG_IGN`).
+/// Address of the handler of SIGIO. 0 (`SIG_DFL`) and 1 (`SIG_IGN`) are no handlers.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 static HAS_COME: AtomicBool = AtomicBool::new(false);
 
