@@ -17,6 +17,10 @@ const GRACE: Duration = Duration::from_secs(15);
 /// sender has written all, so that this much of a transfer may be missing in its report.
 const UNREAD_BYTES: u64 = (4 + 32) << 20;
 
+/// Congestion control that Linux has by default. A machine's own default may be another one, and BBR sends at the rate that it
+/// measures: a stream that something has made slow for a moment stays slow.
+const CUBIC: &str = "cubic";
+
 /// A server in a host; ends when dropped.
 #[derive(Debug)]
 pub struct IperfServer {
@@ -50,6 +54,7 @@ pub struct Iperf {
     udp: Option<(u64, u32)>,
     streams: Option<u32>,
     processors: Option<[usize; 2]>,
+    congestion: Option<&'static str>,
 }
 
 impl IperfServer {
@@ -126,6 +131,13 @@ impl Iperf {
         self
     }
 
+    /// With this congestion control of the sender, instead of [`CUBIC`].
+    #[must_use]
+    pub fn congestion(mut self, name: &'static str) -> Iperf {
+        self.congestion = Some(name);
+        self
+    }
+
     /// Runs the client in one host against the server in another.
     ///
     /// # Errors
@@ -154,9 +166,10 @@ impl Iperf {
         if let Some([client, server]) = self.processors {
             command.args(["-A", &format!("{client},{server}")]);
         }
-        if let Some((rate, size)) = self.udp {
-            command.args(["-u", "-b", &rate.to_string(), "-l", &size.to_string()]);
-        }
+        match self.udp {
+            Some((rate, size)) => command.args(["-u", "-b", &rate.to_string(), "-l", &size.to_string()]),
+            None => command.args(["-C", self.congestion.unwrap_or(CUBIC)]),
+        };
         parse(&command::run(command, Duration::from_secs(self.seconds.into()) + GRACE)?)
     }
 }
