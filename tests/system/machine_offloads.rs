@@ -65,7 +65,7 @@ impl Scene {
 
     pub fn boot(&self, name: &str, v4: Ipv4Addr, script: &str) -> Result<Machine> {
         let socket = self.bed.lab.path(&format!("{name}.sock"));
-        Machine::boot(&self.bed.lab, &MachineOptions { name, socket: &socket, v4, pairs: 1, script })
+        Machine::boot(&self.bed.lab, &MachineOptions::new(name, &socket, v4, script))
     }
 
     fn port(&self, name: &str) -> Result<PortShow> {

@@ -86,7 +86,10 @@ impl Scene {
 
     fn boot(&self, port: &str, v4: Ipv4Addr, pairs: u16, script: &str) -> forebay_testbed::Result<Machine> {
         let socket = self.socket(port);
-        Machine::boot(&self.bed.lab, &MachineOptions { name: port, socket: &socket, v4, pairs, script })
+        Machine::boot(
+            &self.bed.lab,
+            &MachineOptions { pairs, ..MachineOptions::new(port, &socket, v4, script) },
+        )
     }
 
     fn port(&self) -> forebay_testbed::Result<PortShow> {
@@ -204,7 +207,7 @@ fn go_on() -> Outcome {
         daemon.client().ok(&["port", "add", port, "--vhost-user", &path, &features])?;
         let options = RelayOptions { keeps_notes: mask.is_empty(), ..RelayOptions::default() };
         let relay = Relay::start(&socket, &switch, &options)?;
-        let options = MachineOptions { name: port, socket: &socket, v4, pairs: 1, script: &script };
+        let options = MachineOptions::new(port, &socket, v4, &script);
         let mut machine = Machine::boot(&lab, &options)?;
         machine.wait_for_output("serving")?;
         let connect = || host.netns().enter(|| TcpStream::connect((v4, ECHO_PORT)).ok()).ok()?;
@@ -285,8 +288,7 @@ fn taken_over() -> Outcome {
     daemon.client().ok(&["port", "add", "h1"])?;
     daemon.client().ok(&["port", "add", PORT, "--vhost-user", &socket.display().to_string()])?;
     for _ in 0..2 {
-        let options =
-            MachineOptions { name: PORT, socket: &socket, v4: V4, pairs: 1, script: "iperf3 -s -1" };
+        let options = MachineOptions::new(PORT, &socket, V4, "iperf3 -s -1");
         let mut machine = Machine::boot(&lab, &options)?;
         machine.wait_for_output("Server listening")?;
         let report = Ping::new(V4).count(PINGS).from(&host)?;

@@ -20,6 +20,8 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 const CHANGE_LIMIT: Duration = Duration::from_secs(10);
 /// So often the machine looks whether its starter is still there. It ends by itself when not.
 const LOOK_SECONDS: u32 = 2;
+/// What a machine has if nothing else is asked for.
+pub const MEMORY_MB: u32 = 128;
 const READY: &str = "machine: ready";
 const ENDED: &str = "machine: ended";
 
@@ -40,8 +42,17 @@ pub struct MachineOptions<'a> {
     pub v4: Ipv4Addr,
     /// Pairs of queues that its driver is told to use.
     pub pairs: u16,
+    /// Its memory. Linux lets the windows of its TCP sockets grow to what it has: up to half of 1/128 of it.
+    pub memory_mb: u32,
     /// What it does once its NIC is there, in the words of `sh`. Then it ends.
     pub script: &'a str,
+}
+
+impl<'a> MachineOptions<'a> {
+    /// A machine with a pair of queues and [`MEMORY_MB`].
+    pub fn new(name: &'a str, socket: &'a Path, v4: Ipv4Addr, script: &'a str) -> Self {
+        Self { name, socket, v4, pairs: 1, memory_mb: MEMORY_MB, script }
+    }
 }
 
 impl Machine {
@@ -82,7 +93,8 @@ impl Machine {
             std::fs::set_permissions(&init, std::fs::Permissions::from_mode(0o755))
         };
         write().map_err(|error| LabError::system(format!("writing {}", init.display()), error))?;
-        command.args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
+        command.arg(format!("mem={}M", options.memory_mb));
+        command.args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
         command.args(["con=null", "con0=null,fd:1", "ssl=null"]);
         command.arg(format!("init={}", init.display()));
         command.arg(format!("uml_dir={}", lab.path("uml").display())).arg(format!("umid={name}"));

@@ -82,7 +82,7 @@ impl Guest {
     fn boot(contender: Contender, lab: &Lab, dut: &mut dyn Dut, index: usize, script: &str) -> Result<Guest> {
         let (name, v4) = (NAMES[index], V4[index]);
         let (socket, behind) = (lab.path(&format!("{name}.sock")), lab.path(&format!("{name}.relay")));
-        let options = MachineOptions { name, socket: &socket, v4, pairs: 1, script };
+        let options = MachineOptions::new(name, &socket, v4, script);
         if !contender.has_guests() {
             lab.switch().ip(&["tuntap", "add", "dev", name, "mode", "tap", "vnet_hdr"])?;
             lab.switch().ip(&["link", "set", name, "up"])?;

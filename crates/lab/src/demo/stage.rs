@@ -48,7 +48,7 @@ impl Stage {
     pub(super) fn boot(&mut self, script: &str) -> Result<&mut Machine> {
         let socket = self.guest_socket();
         self.switch.add_guest(GUEST, &socket)?;
-        let options = MachineOptions { name: GUEST, socket: &socket, v4: GUEST_V4, pairs: 1, script };
+        let options = MachineOptions::new(GUEST, &socket, GUEST_V4, script);
         Ok(self.machine.insert(Machine::boot(&self.lab, &options)?))
     }
 

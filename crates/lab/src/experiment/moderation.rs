@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use forebay_testbed::Result;
 
-pub use self::linux::Mask;
+use self::linux::Case;
+pub use self::linux::{Congestion, Mask};
 pub use self::ways::Way;
 use super::{OutputOptions, Report};
 
@@ -50,6 +51,15 @@ pub struct Options {
     /// Number of rounds; each measures every policy once
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
+    /// Congestion controls of those who send to a Linux guest, as in `cubic,bbr`
+    #[arg(long, value_delimiter = ',', default_value = "cubic")]
+    pub congestions: Vec<Congestion>,
+    /// Memory of a Linux guest, in megabytes: it bounds the windows of its sockets
+    #[arg(long, value_delimiter = ',', default_value = "512", value_parser = clap::value_parser!(u32).range(64..=4096))]
+    pub memory: Vec<u32>,
+    /// Of Linux guests, measure streams alone, without request and response: a fifth of the time
+    #[arg(long)]
+    pub streams_only: bool,
     /// Where the report goes.
     #[command(flatten)]
     pub output: OutputOptions,
@@ -62,11 +72,27 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let about = "One stream to a guest; then request and response, one at a time, alone and beside such a stream. \
                  Interrupts: those that the switch made during the stream, for packets to the guest and from it. Guest: its \
-                 processor time during the stream, in hundredths of a processor (of a driver: the time for which it works; waking up does not count). Switch: processor time of the daemon. Ratios are to \
-                 `off` of the same round.";
+                 processor time during the stream, in hundredths of a processor (of a driver: the time for which it works; \
+                 waking up does not count). Switch: processor time of the daemon. Ratios are to `off` of the same round. \
+                 The worker has a processor, and a Linux guest has another.";
     let mut report = Report::begin("moderation", "Moderation of a virtual machine's interrupts", about);
     let outcome = measure(options, &mut report);
     report.conclude(outcome, &options.output)
+}
+
+/// All combinations that were asked for of a Linux guest.
+fn cases(options: &Options) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for memory_mb in options.memory.iter().copied() {
+        for mask in options.masks.iter().copied() {
+            for congestion in options.congestions.iter().copied() {
+                let duration = Duration::from_secs(options.seconds.into());
+                let streams_only = options.streams_only;
+                cases.push(Case { mask, memory_mb, congestion, duration, streams_only });
+            }
+        }
+    }
+    cases
 }
 
 fn measure(options: &Options, report: &mut Report) -> Result<()> {
@@ -80,16 +106,15 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
                         let cost = Duration::from_micros((*cost).into());
                         let title =
                             format!("A driver, {} µs for an interrupt; {}", cost.as_micros(), load.name());
-                        let round = || driver::round(load, cost, &ways, duration);
+                        let round = |ways: &[Way]| driver::round(load, cost, ways, duration);
                         figures::report(report, &title, &ways, options.rounds, round)?;
                     }
                 }
             }
             Guest::Linux => {
-                for mask in &options.masks {
-                    let title = format!("Linux, {}", mask.name());
-                    let round = || linux::round(*mask, &ways, duration);
-                    figures::report(report, &title, &ways, options.rounds, round)?;
+                for case in cases(options) {
+                    let round = |ways: &[Way]| linux::round(&case, ways);
+                    figures::report(report, &case.title(), &ways, options.rounds, round)?;
                 }
             }
         }

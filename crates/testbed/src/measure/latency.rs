@@ -14,6 +14,10 @@ use crate::{LabError, Result};
 const PORT: u16 = 5002;
 /// A response that takes longer counts as lost, and the measurement fails.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(2);
+/// A datagram that has no reply by then is lost. Beside a stream that fills a queue some are.
+const LOST_AFTER: Duration = Duration::from_millis(200);
+/// Datagrams of which one must have a reply.
+const TRIES: u64 = 10;
 /// Exchanges before those that count.
 const WARM_UP: u32 = 200;
 
@@ -106,15 +110,15 @@ pub fn udp(client: &Host, server: &Host, duration: Duration) -> Result<Latency> 
 }
 
 /// Exchanges of datagrams with a server at this address that sends back what it gets. A datagram that is lost counts as an
-/// exchange of two seconds.
+/// exchange of [`LOST_AFTER`].
 ///
 /// # Errors
 /// When a socket can't be made, or nothing comes back at the beginning.
 pub fn udp_to(client: &Host, server: SocketAddr, duration: Duration) -> Result<Latency> {
     let here = client.netns().enter(|| UdpSocket::bind(SocketAddr::new(client.v4().into(), 0)))?;
     let here = here.and_then(|socket| socket.connect(server).map(|()| socket)).map_err(system("binding"))?;
-    here.set_read_timeout(Some(RESPONSE_LIMIT)).map_err(system("setting a timeout"))?;
-    let mut number = 0u64;
+    here.set_read_timeout(Some(LOST_AFTER)).map_err(system("setting a timeout"))?;
+    let (mut number, mut answers) = (0u64, false);
     exchange(duration, || {
         number += 1;
         here.send(&number.to_ne_bytes())?;
@@ -122,10 +126,11 @@ pub fn udp_to(client: &Host, server: SocketAddr, duration: Duration) -> Result<L
         // Replies of earlier ones may come late.
         while u64::from_ne_bytes(reply) != number {
             match here.recv(&mut reply) {
-                Err(error) if number > u64::from(WARM_UP) && error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && (answers || number < TRIES) => break,
                 received => received?,
             };
         }
+        answers |= u64::from_ne_bytes(reply) == number;
         Ok(())
     })
 }

@@ -65,13 +65,8 @@ impl Scene {
             forebay.add_guest(port, &lab.path(port))?;
         }
         let script = format!("echo {SERVING}; busybox nc -ll -p {ECHO_PORT} -e cat");
-        let options = MachineOptions {
-            name: MACHINE,
-            socket: &lab.path(MACHINE),
-            v4: MACHINE_V4,
-            pairs: 1,
-            script: &script,
-        };
+        let socket = lab.path(MACHINE);
+        let options = MachineOptions::new(MACHINE, &socket, MACHINE_V4, &script);
         let mut machine = cpu::away_from(SENDER_CPU, || Machine::boot(&lab, &options))?;
         machine.wait_for_output(SERVING)?;
         // It shares a processor with a busy worker and with programs that spin between two pings. There it would wait for

@@ -205,5 +205,5 @@ impl Scene {
 }
 
 fn boot(lab: &Lab, name: &str, v4: Ipv4Addr, script: &str) -> Result<Machine> {
-    Machine::boot(lab, &MachineOptions { name, socket: &lab.path(name), v4, pairs: 1, script })
+    Machine::boot(lab, &MachineOptions::new(name, &lab.path(name), v4, script))
 }

@@ -98,7 +98,7 @@ impl Guest {
         let options = RelayOptions { keeps_notes, ..RelayOptions::default() };
         let relay = Relay::start(&socket, &switch, &options)?;
         let script = format!("echo {SERVING}; busybox nc -ll -p {ECHO_PORT} -e cat");
-        let options = MachineOptions { name, socket: &socket, v4, pairs: 1, script: &script };
+        let options = MachineOptions::new(name, &socket, v4, &script);
         let mut machine = Machine::boot(lab, &options)?;
         machine.wait_for_output(SERVING)?;
         let connect = || TcpStream::connect((v4, ECHO_PORT)).ok();

@@ -108,9 +108,7 @@ impl Scene {
             interrupts: [seen.interrupts as f64 / seconds, from],
             guest: seen.worked.as_secs_f64() / seconds,
             switch: time.as_secs_f64() / wall,
-            alone,
-            beside,
-            datagrams: None,
+            exchanges: vec![alone, beside],
         })
     }
 

@@ -12,7 +12,7 @@ use super::ways::Way;
 use crate::experiment::{Cell, Report, Table};
 
 /// What one policy does in one round.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Figures {
     pub(super) gigabits: f64,
     /// Interrupts a second, of packets to the guest and from it.
@@ -20,19 +20,13 @@ pub(super) struct Figures {
     /// Shares of a processor.
     pub(super) guest: f64,
     pub(super) switch: f64,
-    pub(super) alone: Latency,
-    pub(super) beside: Latency,
-    /// The same with datagrams, where that is measured.
-    pub(super) datagrams: Option<[Latency; 2]>,
+    /// Request and response, as far as they were measured, in the order of [`EXCHANGES`].
+    pub(super) exchanges: Vec<Latency>,
 }
 
 impl Figures {
     fn all_interrupts(&self) -> f64 {
         self.interrupts.iter().sum()
-    }
-
-    fn latencies(&self) -> impl Iterator<Item = Latency> {
-        [self.alone, self.beside].into_iter().chain(self.datagrams.into_iter().flatten())
     }
 }
 
@@ -43,19 +37,23 @@ const RANKS: [fn(&Latency) -> Duration; 3] =
 /// Names of what is measured of request and response.
 const EXCHANGES: [&str; 4] = ["alone", "beside", "UDP alone", "UDP beside"];
 
-/// Measures `rounds` rounds and adds a table of their figures. A round gives one figure for each way, in the order of `ways`;
-/// the first way is `off`.
+/// Measures `rounds` rounds and adds a table of their figures. A round gives one figure for each of the ways that it is given,
+/// in their order, which is another one in each round. The first of `ways` is `off`.
 pub(super) fn report(
     report: &mut Report,
     title: &str,
     ways: &[Way],
     rounds: u32,
-    mut round: impl FnMut() -> Result<Vec<Figures>>,
+    mut round: impl FnMut(&[Way]) -> Result<Vec<Figures>>,
 ) -> Result<()> {
     let mut found = Vec::new();
     for number in 1..=rounds {
         eprintln!("{title}: round {number}");
-        found.push(round()?);
+        let first = (number - 1) as usize % ways.len();
+        let turned: Vec<Way> = ways[first..].iter().chain(&ways[..first]).copied().collect();
+        let mut figures = round(&turned)?;
+        figures.rotate_right(first);
+        found.push(figures);
     }
     report.table(figures(title, ways, &found));
     report.table(ratios(title, ways, &found));
@@ -71,7 +69,7 @@ fn micros(time: Duration) -> f64 {
 }
 
 fn exchanges(rounds: &[Vec<Figures>]) -> usize {
-    rounds.iter().flatten().map(|figures| figures.latencies().count()).min().unwrap_or(0)
+    rounds.iter().flatten().map(|figures| figures.exchanges.len()).min().unwrap_or(0)
 }
 
 fn figures(title: &str, ways: &[Way], rounds: &[Vec<Figures>]) -> Table {
@@ -95,7 +93,7 @@ fn figures(title: &str, ways: &[Way], rounds: &[Vec<Figures>]) -> Table {
         for exchange in 0..count {
             for rank in RANKS {
                 row.push(cell(&|figures| {
-                    figures.latencies().nth(exchange).map_or(f64::NAN, |found| micros(rank(&found)))
+                    figures.exchanges.get(exchange).map_or(f64::NAN, |found| micros(rank(found)))
                 }));
             }
         }
@@ -125,7 +123,7 @@ fn ratios(title: &str, ways: &[Way], rounds: &[Vec<Figures>]) -> Table {
         for exchange in 0..count {
             for rank in &RANKS[..2] {
                 row.push(cell(&|figures| {
-                    figures.latencies().nth(exchange).map_or(f64::NAN, |found| micros(rank(&found)))
+                    figures.exchanges.get(exchange).map_or(f64::NAN, |found| micros(rank(found)))
                 }));
             }
         }

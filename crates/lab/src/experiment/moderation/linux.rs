@@ -14,9 +14,9 @@ use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::host::{Host, PortKind};
 use forebay_testbed::lab::Lab;
 use forebay_testbed::machine::{Machine, MachineOptions};
-use forebay_testbed::measure::cpu::process_time;
+use forebay_testbed::measure::cpu::{self, process_time};
 use forebay_testbed::measure::latency::{self, Latency};
-use forebay_testbed::programs::iperf::Iperf;
+use forebay_testbed::programs::iperf::{Iperf, IperfReport};
 
 use super::figures::{Figures, interrupts, rates};
 use super::ways::Way;
@@ -59,18 +59,56 @@ impl Mask {
     }
 }
 
+/// Congestion control of the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Congestion {
+    /// Linux's default: sends what the windows allow
+    Cubic,
+    /// Sends at the rate that it measures
+    Bbr,
+}
+
+impl Congestion {
+    fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+        }
+    }
+}
+
+/// A machine, and what is measured with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    pub(super) mask: Mask,
+    pub(super) memory_mb: u32,
+    pub(super) congestion: Congestion,
+    /// Of each measurement.
+    pub(super) duration: Duration,
+    pub(super) streams_only: bool,
+}
+
+impl Case {
+    pub(super) fn title(&self) -> String {
+        format!("Linux with {} MB, {}, {}", self.memory_mb, self.mask.name(), self.congestion.name())
+    }
+}
+
 /// One machine, and all policies in turn.
-pub(super) fn round(mask: Mask, ways: &[Way], duration: Duration) -> Result<Vec<Figures>> {
-    let scene = Scene::new(mask.features())?;
+pub(super) fn round(case: &Case, ways: &[Way]) -> Result<Vec<Figures>> {
+    let scene = Scene::new(case)?;
+    // The first stream into a machine is faster than later ones.
+    scene.stream(0)?;
     let of = |way: &Way| {
         eprintln!("  {}", way.name());
         scene.client().ok(&[&["coalesce", "set", NAME], way.words()].concat())?;
-        scene.measure(duration)
+        scene.measure()
     };
     ways.iter().map(of).collect()
 }
 
 struct Scene {
+    case: Case,
     // In this order: the machine before its switch, both before the lab they are in.
     machine: Machine,
     forebay: Forebay,
@@ -79,56 +117,59 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(features: &str) -> Result<Scene> {
+    fn new(case: &Case) -> Result<Scene> {
         let mut lab = Lab::new("moderation")?;
         let host = lab.host("h1", PortKind::VethTcx)?;
         let forebay = Forebay::start(&lab, ForebayOptions::default().pinned_to(WORKER_CPU))?;
         let client = forebay.client();
         client.ok(&["port", "add", host.name()])?;
         let socket = lab.path("vm1.sock");
-        let path = socket.display().to_string();
-        client.ok(&["port", "add", NAME, "--vhost-user", &path, &format!("--features={features}")])?;
+        let (path, features) = (socket.display().to_string(), format!("--features={}", case.mask.features()));
+        client.ok(&["port", "add", NAME, "--vhost-user", &path, &features])?;
         let script =
             format!("busybox nc -ll -p {ECHO_PORT} -e cat & ({ECHO_DATAGRAMS}) & iperf3 -s --forceflush");
-        let options = MachineOptions { name: NAME, socket: &socket, v4: V4, pairs: 1, script: &script };
-        let mut machine = Machine::boot(&lab, &options)?;
+        let options =
+            MachineOptions { memory_mb: case.memory_mb, ..MachineOptions::new(NAME, &socket, V4, &script) };
+        // Its kernel and its programs are processes that would else be on two processors, or with the worker, by chance.
+        let mut machine = cpu::away_from(WORKER_CPU, || Machine::boot(&lab, &options))?;
         machine.wait_for_output(SERVING)?;
-        Ok(Scene { machine, forebay, host, _lab: lab })
+        Ok(Scene { case: *case, machine, forebay, host, _lab: lab })
     }
 
-    fn measure(&self, duration: Duration) -> Result<Figures> {
-        let server = SocketAddr::new(V4.into(), ECHO_PORT);
+    fn measure(&self) -> Result<Figures> {
         self.forget()?;
         let (before, time, began) = (interrupts(self.client(), NAME)?, self.times(), Instant::now());
-        let stream = Iperf::seconds(duration.as_secs() as u32).to(&self.host, V4.into())?;
+        let stream = self.stream(0)?;
         let (seconds, after) = (began.elapsed().as_secs_f64(), self.times());
         let interrupts = rates(before, interrupts(self.client(), NAME)?, seconds);
         let share = |which: usize| (after[which].saturating_sub(time[which])).as_secs_f64() / seconds;
-        let alone = latency::tcp_to(&self.host, server, duration)?;
-        let beside = self.beside_stream(duration, || latency::tcp_to(&self.host, server, duration))?;
-        let datagrams_alone = latency::udp_to(&self.host, server, duration)?;
-        let datagrams_beside =
-            self.beside_stream(duration, || latency::udp_to(&self.host, server, duration))?;
+        let exchanges = if self.case.streams_only { Vec::new() } else { self.exchanges()? };
         Ok(Figures {
             gigabits: stream.received_bits_per_second / 1e9,
             interrupts,
             guest: share(0),
             switch: share(1),
-            alone,
-            beside,
-            datagrams: Some([datagrams_alone, datagrams_beside]),
+            exchanges,
         })
     }
 
-    fn beside_stream(
-        &self,
-        duration: Duration,
-        measure: impl FnOnce() -> Result<Latency>,
-    ) -> Result<Latency> {
-        let seconds = duration.as_secs() as u32 + 1;
+    /// A stream to the machine, for so many seconds more than a measurement takes.
+    fn stream(&self, more: u32) -> Result<IperfReport> {
+        let seconds = self.case.duration.as_secs() as u32 + more;
+        Iperf::seconds(seconds).congestion(self.case.congestion.name()).to(&self.host, V4.into())
+    }
+
+    fn exchanges(&self) -> Result<Vec<Latency>> {
+        let (server, duration) = (SocketAddr::new(V4.into(), ECHO_PORT), self.case.duration);
+        let tcp = || latency::tcp_to(&self.host, server, duration);
+        let udp = || latency::udp_to(&self.host, server, duration);
+        Ok(vec![tcp()?, self.beside_stream(tcp)?, udp()?, self.beside_stream(udp)?])
+    }
+
+    fn beside_stream(&self, measure: impl FnOnce() -> Result<Latency>) -> Result<Latency> {
         self.forget()?;
         std::thread::scope(|scope| {
-            let stream = scope.spawn(|| Iperf::seconds(seconds).to(&self.host, V4.into()));
+            let stream = scope.spawn(|| self.stream(1));
             let measured = measure();
             stream.join().expect("a stream does not panic")?;
             measured
