@@ -28,7 +28,7 @@ mod trial;
 mod tests;
 
 use self::bulk::Bulk;
-use self::ceiling::Ceilings;
+use self::ceiling::{Ceilings, OTHER};
 use self::load::Load;
 use self::sparing::Sparing;
 use self::trial::{Trial, Verdict};
@@ -70,13 +70,15 @@ const SPARSE: [u64; 2] = [16, 6];
 /// Batches in a hold, or packets of bulk, from which on idle ones tell something: of two at random, a third of holds is idle by
 /// chance.
 const TRIED: u64 = 2;
-/// Shortened holds after which rates are compared, and hundredths of the rate under longer ones from which on it is higher.
+/// Holds of bulk after which more may wait, if it comes as fast as without holds.
+const TRUSTED: u64 = 10;
+/// Holds of one length after which rates are compared, and hundredths of the rate under longer ones from which on it is higher.
 const COMPARED: u64 = 20;
 const FASTER: u64 = 112;
 /// Packets without holds and with them from which on their rates are compared, and hundredths of the former below which the
 /// latter is lower. Of 400 packets at random the rate is known to a twentieth.
 const KNOWN: [u64; 2] = [400, 1000];
-const SLOWER: u64 = 90;
+const SLOWER: [u64; 2] = [90, 96];
 /// Calls due in a window from which on it says whether the guest polls.
 const POLLS: u64 = 16;
 
@@ -90,7 +92,7 @@ pub struct Adaptive {
     is_mostly_acks: bool,
     bulk: Bulk,
     sparing: Sparing,
-    /// The last window without holds.
+    /// What windows without holds were like lately.
     free: Load,
     /// Holds are as long as they may be, so that idle ones tell something: packets may come in clusters.
     is_tried: bool,
@@ -162,7 +164,9 @@ impl Adaptive {
         {
             // If they are shortened once more before that, the first rate counts.
             let longer = Load::of(&self.trial.all(counts), self.spares());
-            self.longer.get_or_insert(longer);
+            if !is_long {
+                self.longer.get_or_insert(longer);
+            }
             self.shorten(useful_ns, now);
             self.trial.begin(counts);
             self.window = Some((*counts, now));
@@ -174,10 +178,11 @@ impl Adaptive {
         if has_enough || window.active_ns >= LONG_WINDOW_NS || wall >= LONGEST_WINDOW_NS {
             let usecs = self.usecs;
             self.judge(&window, wall, now);
-            self.compare(counts, now);
             if self.usecs != usecs {
                 self.trial.begin(counts);
-                self.is_new = true;
+                self.is_new = !self.bulk.is_cleared();
+            } else if self.compare(counts, now) {
+                self.trial.begin(counts);
             }
             self.window = Some((*counts, now));
         }
@@ -219,11 +224,13 @@ impl Adaptive {
             self.usecs = 0;
             return;
         }
-        self.ceilings.observe(load, now);
+        if self.ceilings.observe(load, now) && self.is_for_bulk() {
+            self.begin_anew();
+        }
         let due = window.calls + window.suppressed;
         let polls = due >= POLLS && 8 * window.suppressed >= 7 * due;
         if self.usecs == 0 {
-            self.free = load;
+            self.free.learn(&load, OTHER);
         } else if polls || (!may_be_long && load.is_clustered(&self.free)) {
             return self.stop(now);
         }
@@ -237,7 +244,7 @@ impl Adaptive {
             _ => worth(load.batches_a_second) >= WORTH[0],
         };
         if is_worth {
-            self.lengthen(longest, &load);
+            self.lengthen(longest, &load, now);
         } else if self.trial.is_in_doubt() {
             // Perhaps it is the hold that has made the sender slow.
             self.stop(now);
@@ -254,23 +261,56 @@ impl Adaptive {
     }
 
     /// Compares the rate under shortened holds with the one under longer holds. Where it has risen the sender waits for the
-    /// guest, and any hold makes it slower. Bursts that come at times of their own have the same rate. Holds that are not idle
-    /// are compared with no holds once. That needs enough packets on both sides to know the two rates.
-    fn compare(&mut self, counts: &Counts, now: Nanos) {
+    /// guest, and any hold makes it slower. Bursts that come at times of their own have the same rate. Returns whether holds of
+    /// another length begin.
+    fn compare(&mut self, counts: &Counts, now: Nanos) -> bool {
         let all = self.trial.all(counts);
-        if self.is_new && self.is_tried && all.holds >= COMPARED && all.packets >= KNOWN[1] {
-            self.is_new = false;
-            let rate = Load::of(&all, self.spares()).packets_a_second;
-            if self.free.packets >= KNOWN[0] && rate * 100 < self.free.packets_a_second * SLOWER {
-                return self.stop(now);
-            }
-        }
-        let Some(longer) = self.longer.filter(|_| all.holds >= COMPARED || self.usecs == 0) else { return };
-        self.longer = None;
         let rate = Load::of(&all, self.spares()).packets_a_second;
-        if self.usecs > 0 && rate * 100 > longer.packets_a_second * FASTER {
+        if self.is_new && self.is_tried && self.compare_with_none(&all, rate, now) {
+            return true;
+        }
+        let Some(longer) = self.longer.filter(|_| all.holds >= COMPARED || self.usecs == 0) else {
+            return false;
+        };
+        self.longer = None;
+        let is_faster = self.usecs > 0 && rate * 100 > longer.packets_a_second * FASTER;
+        if is_faster {
             self.stop(now);
         }
+        is_faster
+    }
+
+    /// Compares holds of one length with no holds, once; `rate` is what came during them. That needs enough packets on both sides
+    /// to know the two rates. Returns whether holds of another length begin.
+    fn compare_with_none(&mut self, all: &Counts, rate: u64, now: Nanos) -> bool {
+        let is_bulk = self.is_for_bulk();
+        if all.holds < TRUSTED || all.packets < KNOWN[0] {
+            return false;
+        }
+        let is_free_known = is_bulk || self.free.packets >= KNOWN[0];
+        let slower = SLOWER[usize::from(is_bulk)];
+        let is_slower = is_free_known && rate * 100 < self.free.packets_a_second * slower;
+        let is_known = all.holds >= COMPARED && all.packets >= KNOWN[1];
+        if is_slower && is_known {
+            if is_bulk {
+                self.bulk.doubt(rate);
+                (self.usecs, self.free) = (0, Load::default());
+            } else {
+                self.stop(now);
+            }
+            return true;
+        }
+        // More than may wait comes while a hold may last.
+        let is_full = rate * u64::from(self.usecs) >= 1_000_000 * u64::from(self.bulk.packets());
+        let may_grow = is_bulk && is_full && !is_slower && self.ceilings.usecs().is_none();
+        let grows = may_grow && self.bulk.grow();
+        self.is_new = grows || !is_known;
+        grows
+    }
+
+    /// The rate of bulk without holds is known.
+    fn is_free_known(&self) -> bool {
+        self.free.packets >= KNOWN[0] || self.free.active_ns >= LONGEST_WINDOW_NS
     }
 
     fn longest(&self) -> u32 {
@@ -284,10 +324,28 @@ impl Adaptive {
         }
     }
 
-    fn lengthen(&mut self, longest: u32, load: &Load) {
+    /// The rate without holds is known once more. Whether that under holds was lower than this one, too.
+    fn settle_doubt(&mut self, rate: u64, now: Nanos) {
+        let is_slower = rate * 100 < self.free.packets_a_second * SLOWER[1];
+        self.bulk.judged(is_slower);
+        if is_slower {
+            self.lessen(now);
+        }
+    }
+
+    fn lengthen(&mut self, longest: u32, load: &Load, now: Nanos) {
+        if let Some(rate) = self.bulk.doubted()
+            && self.usecs == 0
+        {
+            if self.free.packets < KNOWN[1] {
+                return;
+            }
+            self.settle_doubt(rate, now);
+        }
         let most = self.ceilings.usecs().map_or(longest, |usecs| usecs.min(longest));
         let next = match self.usecs {
-            // Bytes bound it.
+            // Bytes bound a hold of bulk, and a rate to compare with has to be known.
+            0 if self.bulk.begins() || (self.is_for_bulk() && !self.is_free_known()) => 0,
             0 if self.is_for_bulk() => longest,
             // Three batches would come in it.
             0 => (3_000_000 / load.batches_a_second.max(1)).max(SHORTEST_USECS.into()) as u32,
@@ -302,15 +360,38 @@ impl Adaptive {
 
     /// Holds were idle, but for their first part.
     fn shorten(&mut self, useful_ns: u64, now: Nanos) {
+        let is_bulk = self.is_for_bulk();
         if self.ceilings.lift_if_proven(now) {
-            // They had not been so before: this is another load, and the next window says how long its holds are.
+            // They had not been so before: this is another load, and the next windows say how long its holds are.
             self.is_tried = false;
+            if is_bulk {
+                self.begin_anew();
+            }
             return;
+        }
+        if is_bulk {
+            return self.lessen(now);
         }
         // The guest works on the first half while the second comes.
         let usecs = u32::try_from(useful_ns / 2 / 1000).unwrap_or(u32::MAX);
         self.usecs = if usecs < SHORTENED_USECS { 0 } else { usecs.min(self.usecs) };
         self.ceilings.set(self.usecs, now);
+    }
+
+    /// Holds of bulk were idle, or cost throughput: from now on half as much waits, or nothing.
+    fn lessen(&mut self, now: Nanos) {
+        if self.bulk.shrink() {
+            self.is_new = true;
+            self.ceilings.set(LONGEST_FOR_BULK_USECS, now);
+        } else {
+            self.stop(now);
+        }
+    }
+
+    /// This is another load: first its rate without holds has to be known.
+    fn begin_anew(&mut self) {
+        (self.usecs, self.is_tried, self.free) = (0, false, Load::default());
+        self.bulk.forget();
     }
 
     fn stop(&mut self, now: Nanos) {

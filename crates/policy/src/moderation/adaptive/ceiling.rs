@@ -11,7 +11,7 @@ const TOGETHER: u8 = 3;
 /// Looks until the reference stands: a load takes some time until it is itself again.
 const ITSELF: u8 = 8;
 /// From this difference on, in hundredths, a load is another one.
-const OTHER: u64 = 50;
+pub(super) const OTHER: u64 = 50;
 /// How long a ceiling stands at least: at first, and at most. In nanoseconds.
 const PATIENCE: [u64; 2] = [10_000_000, 60_000_000_000];
 /// A try that fails within so much time after a ceiling was lifted has failed soon.
@@ -60,12 +60,12 @@ impl Ceilings {
             Some(Ceiling { usecs, since: now, windows: 0, sum: Load::default(), looks: 0, load: None });
     }
 
-    /// Learns a window's load.
-    pub(super) fn observe(&mut self, load: Load, now: Nanos) {
-        let Some(ceiling) = &mut self.ceiling else { return };
+    /// Learns a window's load. Lifts the ceiling if this is another one, and says so.
+    pub(super) fn observe(&mut self, load: Load, now: Nanos) -> bool {
+        let Some(ceiling) = &mut self.ceiling else { return false };
         (ceiling.windows, ceiling.sum) = (ceiling.windows + 1, ceiling.sum.and(&load));
         if ceiling.windows < TOGETHER {
-            return;
+            return false;
         }
         let load = std::mem::take(&mut ceiling.sum);
         (ceiling.windows, ceiling.looks) = (0, ceiling.looks.saturating_add(1));
@@ -73,9 +73,11 @@ impl Ceilings {
         let age = now.since(ceiling.since);
         if (is_other && age >= self.patience) || age >= LONGEST {
             self.lift(now);
+            return true;
         } else if !is_other && ceiling.looks <= ITSELF {
             ceiling.load = Some(load);
         }
+        false
     }
 
     /// Holds were useful under the ceiling for some windows, and are no more. Lifts the ceiling then, and says so.

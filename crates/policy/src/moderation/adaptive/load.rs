@@ -5,6 +5,8 @@ use crate::moderation::counts::Counts;
 
 /// How many times larger batches say that packets come in clusters, made by the holds themselves.
 const CLUSTERS: u128 = 4;
+/// Rates are averages over this much time, in nanoseconds.
+const AVERAGED_NS: u64 = 50_000_000;
 
 /// Packets of a window that are held, and rates while there was something.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,6 +15,8 @@ pub(super) struct Load {
     pub(super) packets_a_second: u64,
     pub(super) batches_a_second: u64,
     pub(super) calls_a_second: u64,
+    /// Time that rates were measured for.
+    pub(super) active_ns: u64,
 }
 
 impl Load {
@@ -32,7 +36,29 @@ impl Load {
             packets_a_second: a_second(packets),
             batches_a_second: a_second(window.batches.saturating_sub(short_batches)),
             calls_a_second: a_second(window.calls),
+            active_ns: window.active_ns,
         }
+    }
+
+    /// Averages with one more window, which counts the more the less was known. A load that differs by `other` hundredths is
+    /// another one.
+    pub(super) fn learn(&mut self, window: &Load, other: u64) {
+        if self.active_ns == 0 || window.differs(self) >= other {
+            *self = *window;
+            return;
+        }
+        let (before, more) = (u128::from(self.active_ns.min(AVERAGED_NS)), u128::from(window.active_ns));
+        let average = |here: u64, there: u64| {
+            let sum = u128::from(here) * before + u128::from(there) * more;
+            u64::try_from(sum / (before + more)).unwrap_or(u64::MAX)
+        };
+        *self = Self {
+            packets: self.packets.saturating_add(window.packets),
+            packets_a_second: average(self.packets_a_second, window.packets_a_second),
+            batches_a_second: average(self.batches_a_second, window.batches_a_second),
+            calls_a_second: average(self.calls_a_second, window.calls_a_second),
+            active_ns: self.active_ns.saturating_add(window.active_ns),
+        };
     }
 
     /// Fewer packets come than without holds, and in larger batches: the sender waits for the guest.
@@ -49,6 +75,7 @@ impl Load {
             packets_a_second: self.packets_a_second + other.packets_a_second,
             batches_a_second: self.batches_a_second + other.batches_a_second,
             calls_a_second: self.calls_a_second + other.calls_a_second,
+            active_ns: self.active_ns + other.active_ns,
         }
     }
 

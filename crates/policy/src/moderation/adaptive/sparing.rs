@@ -13,8 +13,8 @@ const EXCHANGES: u64 = 256_000;
 
 /// Windows with short messages more than windows without: then there are short messages.
 const SEEN: u8 = 3;
-/// Time without any after which there are none, in nanoseconds.
-const GONE: u64 = 100_000_000;
+/// Time without any after which there are none, in nanoseconds: TCP sends what was lost again after 200 ms.
+const GONE: u64 = 300_000_000;
 
 /// Whether it spares them now.
 #[derive(Clone, Copy, Debug, Default)]

@@ -237,8 +237,8 @@ fn beside_short_messages_few_packets_wait_until_there_were_none_for_a_while() {
     assert_eq!(made.window(STREAM).limits, Limits { usecs: 256, packets: 256 });
     (0..3).for_each(|_| _ = made.window(beside));
     assert_eq!(made.window(beside).limits, Limits { usecs: 64, packets: 4 });
-    let until = (0..100).position(|_| made.window(STREAM).limits.packets == 256);
-    assert_eq!(until, Some(49), "100 ms");
+    let until = (0..200).position(|_| made.window(STREAM).limits.packets == 256);
+    assert_eq!(until, Some(149), "300 ms");
 }
 
 #[test]
@@ -269,56 +269,124 @@ fn of_bytes(direction: Direction, bytes: u64) -> Made {
 }
 
 #[test]
-fn few_large_packets_are_held_for_a_millisecond_and_320_kb() {
+fn few_large_packets_are_held_for_a_millisecond_and_256_kb() {
     let mut made = of_bytes(Direction::Receive, JOINED);
     assert_eq!(made.usecs(FEW, 7), [0, 0, 0, 0, 0, 1000, 1000], "two windows of 6 ms agree");
-    assert_eq!(made.window(FEW).limits.packets, 5);
+    assert_eq!(made.window(FEW).limits.packets, 4);
     let packets = |bytes| {
         let mut made = of_bytes(Direction::Receive, bytes);
         made.usecs(FEW, 6);
         made.policy.settings().limits
     };
-    assert_eq!(packets(9000), Limits { usecs: 1000, packets: 36 });
+    assert_eq!(packets(9000), Limits { usecs: 1000, packets: 29 });
     assert_eq!(packets(8192).usecs, 1000);
     assert_eq!(packets(8191), Limits::OFF, "they are not large");
     // A mean that changes by less than half changes nothing.
     made.bytes = 50_000;
     made.usecs(FEW, 30);
-    assert_eq!(made.window(FEW).limits.packets, 5);
+    assert_eq!(made.window(FEW).limits.packets, 4);
     made.bytes = 40_000;
     made.usecs(FEW, 30);
-    assert_eq!(made.window(FEW).limits.packets, 8);
+    assert_eq!(made.window(FEW).limits.packets, 6);
 }
 
 #[test]
 fn large_packets_that_are_many_or_answered_are_held_as_others_are() {
-    let longest = |window| of_bytes(Direction::Receive, JOINED).usecs(window, 30)[29];
+    let longest = |bytes, window| of_bytes(Direction::Receive, bytes).usecs(window, 30)[29];
     let many = |batches| Window { batches, calls: batches, ..STREAM };
-    assert_eq!([longest(many(23)), longest(many(24))], [1000, 256], "12,000 a second");
-    let mut made = of_bytes(Direction::Receive, JOINED);
+    assert_eq!([longest(9000, many(23)), longest(9000, many(24))], [1000, 256], "12,000 a second");
+    assert_eq!([longest(32_767, many(200)), longest(32_768, many(200))], [256, 1000], "joined segments");
+    let mut made = of_bytes(Direction::Receive, 9000);
     made.usecs(FEW, 9);
     assert_eq!(made.usecs(many(62), 9)[8], 1000, "the threshold to stop is higher");
     assert_eq!(made.usecs(many(64), 9)[8], 256);
-    assert_eq!(longest(Window { answers: 1, ..FEW }), 0, "one of sixteen is answered");
+    assert_eq!(longest(JOINED, Window { answers: 1, ..FEW }), 0, "one of sixteen is answered");
+}
+
+#[test]
+fn bulk_begins_when_its_rate_without_holds_is_known() {
+    let begins = |batches| {
+        let window = Window { batches, calls: batches, ..STREAM };
+        of_bytes(Direction::Receive, JOINED).usecs(window, 9).iter().position(|usecs| *usecs > 0)
+    };
+    assert_eq!([begins(64), begins(99), begins(100), begins(300)], [Some(5), Some(4), Some(3), Some(1)]);
+}
+
+/// Joined segments, 40,000 a second: holds end by packets.
+const FAST: Window = Window { batches: 80, calls: 80, ..STREAM };
+
+fn held(batches: u64) -> Window {
+    Window { batches, calls: 10, holds: 10, ..FAST }
+}
+
+#[test]
+fn more_bulk_waits_while_it_comes_as_fast_as_without_holds() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    let packets = |made: &mut Made, window, windows| {
+        (0..windows).map(|_| made.window(window).limits.packets).collect::<Vec<_>>()
+    };
+    assert_eq!(packets(&mut made, FAST, 5)[4], 4);
+    assert_eq!(packets(&mut made, held(77), 6), [4, 4, 4, 4, 4, 8], "400 packets are enough");
+    assert_eq!(packets(&mut made, held(77), 100), [8; 100], "it is the most");
+}
+
+/// What waits at most, each time that it changes. So many batches come in a window while there are holds, and without.
+fn moves(with: u64, without: u64) -> Vec<u32> {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    made.usecs(FAST, 5);
+    let mut moves = Vec::new();
+    for _ in 0..100 {
+        let is_held = made.policy.settings().limits.holds();
+        let window = if is_held { held(with) } else { Window { batches: without, ..FAST } };
+        let limits = made.window(window).limits;
+        if moves.last() != Some(&limits.packets) {
+            moves.push(limits.packets);
+        }
+    }
+    moves
+}
+
+#[test]
+fn less_bulk_waits_if_it_comes_more_slowly_than_without_holds_and_at_last_none() {
+    assert_eq!(moves(76, 80), [4, 0, 2, 0], "without holds it is looked at again");
+}
+
+#[test]
+fn bulk_that_has_become_slower_by_itself_is_held_on() {
+    assert_eq!(moves(76, 79), [4, 0, 4]);
+    assert_eq!(moves(77, 80), [4, 8]);
+}
+
+#[test]
+fn nothing_more_waits_if_holds_end_by_time() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    // Four in a millisecond, which four at most could be.
+    let slow = Window { batches: 7, calls: 2, holds: 2, ..STREAM };
+    made.usecs(Window { calls: 7, holds: 0, ..slow }, 12);
+    assert_eq!(made.window(slow).limits, Limits { usecs: 1000, packets: 4 });
+    made.usecs(slow, 300);
+    assert_eq!(made.window(slow).limits.packets, 4);
 }
 
 #[test]
 fn ten_idle_holds_of_bulk_are_enough() {
     let mut made = of_bytes(Direction::Receive, JOINED);
     made.usecs(FEW, 9);
-    let idle = |holds| Window { holds, idle_holds: holds, idle_last_ns: holds * 200_000, ..FEW };
-    assert_eq!(made.usecs(idle(9), 1), [1000]);
-    assert_eq!(made.usecs(idle(1), 1), [100]);
-    assert_eq!(made.policy.ceiling_usecs(), Some(100));
+    let mut idle = |holds| {
+        made.window(Window { holds, idle_holds: holds, idle_last_ns: holds * 200_000, ..FEW });
+        (made.policy.settings().limits.packets, made.policy.ceiling_usecs())
+    };
+    assert_eq!(idle(9), (4, None));
+    assert_eq!(idle(1), (2, Some(1000)), "half as much waits");
+    assert_eq!(idle(10), (0, Some(0)));
 }
 
 #[test]
 fn a_sender_of_bulk_whose_window_comes_as_one_batch_is_not_held_for_long() {
     let mut made = of_bytes(Direction::Receive, JOINED);
     assert_eq!(made.usecs(FEW, 9)[8], 1000);
-    // 230 KB, and then no more until the end of the hold.
-    made.packets = 4;
-    let idle = Window { batches: 2, calls: 2, holds: 2, idle_holds: 2, ..FEW };
+    // 60 KB, and then no more until the end of the hold.
+    let idle = Window { batches: 6, calls: 6, holds: 6, idle_holds: 6, ..FEW };
     assert_eq!(made.usecs(idle, 30)[29], 0);
     assert_eq!(made.policy.ceiling_usecs(), Some(0));
 }
