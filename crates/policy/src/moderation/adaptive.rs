@@ -235,6 +235,10 @@ impl Adaptive {
             return self.stop(now);
         }
         let longest = self.longest();
+        if longest == 0 {
+            self.usecs = 0;
+            return;
+        }
         let worth = |a_second: u64| 2 * a_second * u64::from(longest) / 1_000_000;
         let is_worth = match self.usecs {
             // What the guest suppresses by itself needs no hold.
@@ -315,6 +319,8 @@ impl Adaptive {
 
     fn longest(&self) -> u32 {
         match self.direction {
+            // What the guest gets besides is slower if it has fewer interrupts.
+            Direction::Transmit if self.is_mostly_acks && self.sparing.has_seen() => 0,
             Direction::Transmit if self.is_mostly_acks => LONGEST_FOR_BULK_USECS,
             Direction::Transmit => LONGEST_FROM_GUEST_USECS,
             Direction::Receive if self.is_mostly_acks => LONGEST_FOR_ACKS_USECS,

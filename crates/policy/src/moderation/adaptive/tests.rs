@@ -402,6 +402,18 @@ fn what_nobody_waits_for_is_held_for_a_millisecond_although_holds_are_idle() {
 }
 
 #[test]
+fn acknowledgements_beside_short_messages_are_not_held() {
+    let mut made = of_bytes(Direction::Transmit, 66);
+    let acks = Window { acks: 190, ..STREAM };
+    assert_eq!(made.usecs(acks, 6)[5], 1000);
+    let beside = Window { short: 2, ..acks };
+    assert_eq!(made.usecs(beside, 4), [1000, 1000, 0, 0], "three windows with short messages");
+    assert_eq!(made.usecs(acks, 149)[148], 0);
+    assert_eq!(made.usecs(acks, 9)[8], 1000, "there were none for a while");
+    assert_eq!(made.policy.ceiling_usecs(), None);
+}
+
+#[test]
 fn beside_short_messages_8_kb_wait() {
     let packets = [JOINED, 9000, 1500].map(|bytes| {
         let mut made = of_bytes(Direction::Receive, bytes);
