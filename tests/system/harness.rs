@@ -18,7 +18,10 @@ const THREADS: usize = 32;
 const SLOWEST: usize = 20;
 
 /// What a scenario ends with.
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub type Outcome = Checked<()>;
+
+/// What a part of a scenario found, if it went well.
+pub type Checked<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// What a scenario is run against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
