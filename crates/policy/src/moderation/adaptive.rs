@@ -309,6 +309,10 @@ impl Adaptive {
         let may_grow = is_bulk && is_full && !is_slower && self.ceilings.usecs().is_none();
         let grows = may_grow && self.bulk.grow();
         self.is_new = grows || !is_known;
+        if !is_bulk && !self.is_new {
+            // Under holds the load may become another one.
+            self.free = Load::default();
+        }
         grows
     }
 

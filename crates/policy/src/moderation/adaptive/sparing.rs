@@ -1,16 +1,13 @@
 //! Whether short messages make a call due at once: while they are few, or one side of exchanges.
 //!
 //! In an exchange the guest answers each message, or has asked for it, so it sends about as many packets with data as it
-//! gets. A flood of short packets is answered by nothing, and is held like all others.
+//! gets, however many there are. A flood of short packets is answered by nothing, and is held like all others.
 
 use crate::Nanos;
 use crate::moderation::counts::Counts;
 
 /// Short messages a second that are few.
 const FEW: u64 = 4_000;
-/// Exchanges a second that are spared: more than one at a time makes, where each takes 4 µs.
-const EXCHANGES: u64 = 256_000;
-
 /// Windows with short messages more than windows without: then there are short messages.
 const SEEN: u8 = 3;
 /// Time without any after which there are none, in nanoseconds: TCP sends what was lost again after 200 ms.
@@ -42,11 +39,11 @@ impl Sparing {
     /// A window is over at `now`, which took `wall` nanoseconds. Two of them that agree change it.
     pub(super) fn observe(&mut self, window: &Counts, wall: u64, now: Nanos) {
         let are_exchanges = 2 * window.answers >= window.short;
-        let limit = if are_exchanges { EXCHANGES } else { FEW };
         // What is spared comes back at half the rate.
-        let limit = if self.is_flood { limit / 2 } else { limit };
+        let limit = if self.is_flood { FEW / 2 } else { FEW };
         let allowed = u128::from(limit) * u128::from(wall);
-        let is_flood = u128::from(window.short) * u128::from(Nanos::PER_SECOND) > allowed;
+        let are_many = u128::from(window.short) * u128::from(Nanos::PER_SECOND) > allowed;
+        let is_flood = are_many && !are_exchanges;
         let differs = is_flood != self.is_flood;
         if std::mem::replace(&mut self.is_in_doubt, differs) && differs {
             (self.is_flood, self.is_in_doubt) = (is_flood, false);

@@ -220,11 +220,8 @@ fn short_messages_are_spared_as_exchanges_or_if_they_are_few() {
         made.window(window).spares_short
     };
     assert_eq!([spares(8, 0), spares(9, 0)], [true, false], "4,000 a second");
-    assert_eq!(
-        [spares(512, 256), spares(512, 255), spares(513, 513)],
-        [true, false, false],
-        "256,000 a second"
-    );
+    assert_eq!([spares(512, 256), spares(512, 255)], [true, false], "every second one is answered");
+    assert!(spares(4000, 4000), "however many there are");
     let mut made = Made::new(Direction::Transmit, 1024);
     assert!(!made.window(STREAM).spares_short, "nobody waits for a free buffer");
 }
