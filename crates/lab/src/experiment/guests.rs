@@ -28,9 +28,10 @@ use super::{Cell, OutputOptions, Report, Table};
 const RING: FrontEndOptions =
     FrontEndOptions { features: Features::MRG_RXBUF, size: 64, buffer_bytes: 2048, keeps_notes: false };
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-/// Descriptors that a machine takes here and in the daemon, and some for all.
-pub(super) const FILES: u64 = 12;
-pub(super) const MORE_FILES: u64 = 1024;
+/// Descriptors that a machine takes in the daemon, and one fewer here: a connection and who listens for it, two for calls and two
+/// for kicks, and its memory; and some for all.
+const FILES: u64 = 7;
+const MORE_FILES: u64 = 512;
 /// Promises: a hundred idle machines cost less than a hundredth of a processor, each at most 64 KB.
 const PROMISED: (u32, f64, f64) = (100, 0.01, 65_536.0);
 
@@ -89,7 +90,7 @@ struct Found {
 
 impl Found {
     fn of(guests: u32, idle: Duration) -> Result<Found> {
-        raise_file_limit(u64::from(guests) * FILES + MORE_FILES)?;
+        raise_file_limit(guests)?;
         let mut lab = Lab::new("guests")?;
         let host = lab.host("h1", PortKind::VethTcx)?;
         let config = "[flood]\ncopies_per_second = 0\n";
@@ -145,15 +146,24 @@ impl Found {
     }
 }
 
-/// Daemon and machines have a descriptor for each eventfd, file and connection.
-pub(super) fn raise_file_limit(needed: u64) -> Result<()> {
-    let failed =
-        |error: nix::Error| LabError::system("raising the limit of open files", std::io::Error::from(error));
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
-    match soft < needed {
-        true => setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).map_err(failed),
-        false => Ok(()),
+/// Lets the daemon and this process have as many open files as so many machines need.
+///
+/// # Errors
+/// When that is not allowed. Beyond the hard limit it takes CAP_SYS_RESOURCE.
+pub(super) fn raise_file_limit(guests: u32) -> Result<()> {
+    let needed = u64::from(guests) * FILES + MORE_FILES;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|error| LabError::system("reading the limit of open files", std::io::Error::from(error)))?;
+    if soft >= needed {
+        return Ok(());
     }
+    setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).map_err(|error| {
+        let most = hard.saturating_sub(MORE_FILES) / FILES;
+        let what = format!(
+            "raising the limit of open files to {needed} for {guests} machines (it is {hard}, which is enough for {most})"
+        );
+        LabError::system(what, std::io::Error::from(error))
+    })
 }
 
 pub(super) fn guest() -> Result<FrontEnd> {

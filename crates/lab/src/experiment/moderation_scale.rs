@@ -13,7 +13,7 @@ use forebay_testbed::lab::Lab;
 use forebay_testbed::measure::cpu;
 use forebay_testbed::{Result, wait};
 
-use super::guests::{FILES, LIMIT, MORE_FILES, add, connect, guest, raise_file_limit, up};
+use super::guests::{LIMIT, add, connect, guest, raise_file_limit, up};
 use super::{Cell, OutputOptions, Report, Table, WORKER_CPU};
 
 /// Names of the ways that are compared, and what each sets for every machine.
@@ -132,9 +132,13 @@ fn measure_busy(options: &Options, report: &mut Report) -> Result<()> {
 }
 
 fn shares(guests: u32, idle: Duration) -> Result<[f64; WAYS.len()]> {
-    raise_file_limit(u64::from(guests) * FILES + MORE_FILES)?;
+    raise_file_limit(guests)?;
     let lab = Lab::new("scale")?;
-    let config = format!("[switch]\nmax_ports = {}\n[flood]\ncopies_per_second = 0\n", guests + 16);
+    // A probe for loops to each machine, each second, would cost more than all that is measured here.
+    let config = format!(
+        "[switch]\nmax_ports = {}\n[flood]\ncopies_per_second = 0\n[loop]\ndetect = false\n",
+        guests + 16
+    );
     let forebay = Forebay::start(&lab, ForebayOptions::with_config(&config).pinned_to(WORKER_CPU))?;
     let client = forebay.client();
     let mut crowd = (0..guests).map(|_| guest()).collect::<Result<Vec<_>>>()?;

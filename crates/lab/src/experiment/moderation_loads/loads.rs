@@ -7,7 +7,7 @@ const JUMBO: u32 = 9000;
 const USUAL: u32 = 1500;
 const JOINED: u32 = 65_226;
 /// Short messages that are gone are forgotten after this time, in milliseconds.
-const FORGOTTEN_MS: f64 = 100.0;
+const FORGOTTEN_MS: f64 = 300.0;
 
 /// A load that does not change.
 pub(super) struct Constant {
@@ -123,7 +123,7 @@ pub(super) fn constants() -> Vec<Constant> {
 
 pub(super) fn courses() -> Vec<Course> {
     let step = |name, loads: &[Load]| Step { name, loads: loads.to_vec(), millis: 250, forgets_ms: 0.0 };
-    let forgets = |name, loads: &[Load]| Step { forgets_ms: FORGOTTEN_MS, ..step(name, loads) };
+    let forgets = |name, loads: &[Load]| Step { millis: 500, forgets_ms: FORGOTTEN_MS, ..step(name, loads) };
     let ramp = [5u64, 10, 20, 40, 80, 160, 320, 160, 80, 40, 20, 10, 5];
     let names = [
         "5,000",

@@ -15,7 +15,7 @@ use forebay_testbed::measure::cpu;
 use forebay_testbed::{LabError, Result, wait};
 use forebay_vhost::driver::FrontEnd;
 
-use crate::experiment::guests::{FILES, LIMIT, MORE_FILES, add, connect, guest, raise_file_limit, up};
+use crate::experiment::guests::{LIMIT, add, connect, guest, raise_file_limit, up};
 use crate::experiment::{SENDER_CPU, WORKER_CPU};
 
 /// Bytes of a packet, which is no short message.
@@ -41,7 +41,7 @@ pub(super) fn measure(
     duration: Duration,
     ways: &[CoalesceSet],
 ) -> Result<Vec<Found>> {
-    raise_file_limit(u64::from(guests + 1) * FILES + MORE_FILES)?;
+    raise_file_limit(guests + 1)?;
     let lab = Lab::new("scale")?;
     let config = format!("[switch]\nmax_ports = {}\n[flood]\ncopies_per_second = 0\n", guests + 16);
     let forebay = Forebay::start(&lab, ForebayOptions::with_config(&config).pinned_to(WORKER_CPU))?;
