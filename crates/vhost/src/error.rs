@@ -242,14 +242,6 @@ pub enum VhostError {
         /// Regions that a guest may have.
         limit: usize,
     },
-    /// A region to remove that is not there.
-    #[error("there is no region of {len} bytes at {address:#x} to remove")]
-    NoSuchRegion {
-        /// The guest's address.
-        address: u64,
-        /// Bytes.
-        len: u64,
-    },
     /// A file that ends before its region does.
     #[error("a region needs {needed} bytes of its file, which has {len}")]
     FileTooShort {

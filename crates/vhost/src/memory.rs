@@ -124,18 +124,16 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Removes the region that has this place.
-    ///
-    /// # Errors
-    /// There is no such region.
-    pub fn remove(&mut self, place: RegionPlace) -> Result<(), VhostError> {
-        let is_it = |region: &Region| {
-            (region.place.guest, region.place.user, region.place.len) == (place.guest, place.user, place.len)
-        };
+    /// Whether a region has this place.
+    pub fn has(&self, place: RegionPlace) -> bool {
+        self.regions.iter().any(|region| region.place == place)
+    }
+
+    /// Removes the region that has this place, wherever it begins in its file. `false`: it is not there.
+    pub fn remove(&mut self, place: RegionPlace) -> bool {
+        let is_it = |region: &Region| RegionPlace { offset: place.offset, ..region.place } == place;
         let found = self.regions.iter().position(is_it);
-        let none = VhostError::NoSuchRegion { address: place.guest, len: place.len };
-        self.regions.remove(found.ok_or(none)?);
-        Ok(())
+        found.map(|at| self.regions.remove(at)).is_some()
     }
 
     /// Whether a fault hit any region. The guest's port is then to be broken.

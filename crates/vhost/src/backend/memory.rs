@@ -29,6 +29,7 @@ impl Backend {
         self.change_memory(memory, owner)
     }
 
+    /// QEMU 7.2 adds and removes each region once for each pair of queues.
     pub(super) fn add_region(
         &mut self,
         mut body: Body<'_>,
@@ -38,6 +39,9 @@ impl Backend {
         let _padding = body.u64()?;
         let place = place(&mut body)?;
         body.end()?;
+        if self.memory.has(place) {
+            return Ok(());
+        }
         let mut memory = GuestMemory::clone(&self.memory);
         for file in files {
             memory.add(place, file)?;
@@ -54,8 +58,7 @@ impl Backend {
         let place = place(&mut body)?;
         body.end()?;
         let mut memory = GuestMemory::clone(&self.memory);
-        memory.remove(place)?;
-        self.change_memory(memory, owner)
+        if memory.remove(place) { self.change_memory(memory, owner) } else { Ok(()) }
     }
 
     pub(super) fn change_memory(

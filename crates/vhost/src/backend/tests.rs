@@ -176,6 +176,21 @@ fn pages_that_are_written_are_noted_and_no_others() {
         let first = driver.offer(&[3000]).expect("the ring is empty");
         driver.offer(&[3000]).expect("the ring has room");
         driver.publish();
+#[test]
+fn a_region_may_be_added_and_removed_once_for_each_pair_of_queues() {
+    let (mut front, mut backend, mut held, _driver) = running(FEATURES);
+    let regions = backend.memory().regions();
+    for (add, expected) in [(true, regions + 1), (false, regions)] {
+        let before = held.started;
+        for _ in 0..2 {
+            front.add_region(add);
+            backend.handle(&mut held).expect("QEMU 7.2 does so");
+            assert_eq!(backend.memory().regions(), expected);
+        }
+        assert_eq!(held.started, before + 1, "what changes nothing stops no queue");
+    }
+}
+
         let queue = held.queues[0].as_mut().expect("it was started");
         assert_eq!(front::marked(&log), [0; 0], "nothing was written yet");
         assert_eq!(queue.put(NetHeader::default(), [&[7; 2000][..]], 2000), Ok(Put::Done));
