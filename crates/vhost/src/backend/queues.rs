@@ -31,6 +31,8 @@ struct Queue {
     base: u32,
     /// The base is the queue's own, and not what the front end said.
     has_run: bool,
+    /// Where the queue was when it stopped last, also if the device was reset since.
+    stopped_at: u32,
     kick: Kick,
     call: Option<Arc<OwnedFd>>,
     is_enabled: bool,
@@ -52,10 +54,12 @@ impl Queues {
         Self { all: (0..queues).map(|_| Queue::default()).collect(), control: None }
     }
 
-    /// Forgets all settings but descriptors for calls, which front ends pass early and only once; no queue runs.
+    /// Forgets all settings but descriptors for calls, which front ends pass early and only once; no queue runs. QEMU 7.2
+    /// resets the device before it asks where the queues were, and a guest that migrates goes on there.
     pub(super) fn reset(&mut self) {
-        let call = |queue: Queue| Queue { call: queue.call, ..Queue::default() };
-        self.all = std::mem::take(&mut self.all).into_iter().map(call).collect();
+        let kept =
+            |queue: Queue| Queue { call: queue.call, stopped_at: queue.stopped_at, ..Queue::default() };
+        self.all = std::mem::take(&mut self.all).into_iter().map(kept).collect();
     }
 
     /// How the guest says that there are commands, while the control queue runs.
@@ -95,7 +99,8 @@ impl Queues {
                     if queue.publish() {
                         let _ = queue.call();
                     }
-                    (self.all[at].base, self.all[at].has_run) = (queue.base(), true);
+                    let base = queue.base();
+                    (self.all[at].base, self.all[at].has_run, self.all[at].stopped_at) = (base, true, base);
                 }
                 None => self.all[at].is_broken = true,
             }
@@ -148,7 +153,7 @@ impl Queues {
 
     pub(super) fn set_base(&mut self, index: u32, base: u32) -> Result<(), VhostError> {
         let queue = self.get(index)?;
-        (queue.base, queue.has_run, queue.is_broken) = (base, false, false);
+        (queue.base, queue.has_run, queue.stopped_at, queue.is_broken) = (base, false, base, false);
         Ok(())
     }
 
@@ -200,7 +205,7 @@ impl Queues {
     pub(super) fn take_base(&mut self, index: u32, owner: &mut impl Owner) -> Result<u32, VhostError> {
         let queue = self.stop(index, owner)?;
         queue.kick = Kick::Unset;
-        Ok(queue.base)
+        Ok(queue.stopped_at)
     }
 }
 

@@ -79,6 +79,27 @@ fn a_queue_starts_carries_packets_and_is_given_back_where_it_was() {
 }
 
 #[test]
+fn a_device_that_was_reset_says_where_its_queues_were() {
+    for features in [FEATURES, FEATURES.with(Features::RING_PACKED)] {
+        let (mut front, mut backend, mut held, mut driver) = running(features);
+        driver.send(NetHeader::default(), &[b"forebay"]);
+        driver.publish();
+        held.take_packet(1);
+        front.set_u64(request::SET_STATUS, 0);
+        front.send_u32s(request::GET_VRING_BASE, &[1, 0]);
+        backend.handle(&mut held).expect("QEMU 7.2 asks in this order");
+        assert!(driver.used().is_some(), "what was used does not stay hidden");
+        let base = if features.has(Features::RING_PACKED) { 0x8001_8001 } else { 1 };
+        assert_eq!(front.reply_u32s(), [1, base]);
+        let driver = driver_of(&front, features);
+        front.start_queue(&driver, 1);
+        backend.handle(&mut held).expect("a proper front end");
+        let fresh = if features.has(Features::RING_PACKED) { 0x8000_8000 } else { 0 };
+        assert_eq!(held.queues[1].as_ref().map(Virtqueue::base), Some(fresh), "a new ring begins anew");
+    }
+}
+
+#[test]
 fn a_packed_ring_that_begins_at_0_begins_with_wrap_counters_of_1() {
     let features = FEATURES.with(Features::RING_PACKED);
     for (base, start) in [(0, 0x8000_8000), (0x8003, 0x8003_8003), (0x8002_8001, 0x8002_8001)] {
@@ -156,6 +177,21 @@ fn memory_that_changes_below_a_running_queue_stops_it_for_a_moment() {
 }
 
 #[test]
+fn a_region_may_be_added_and_removed_once_for_each_pair_of_queues() {
+    let (mut front, mut backend, mut held, _driver) = running(FEATURES);
+    let regions = backend.memory().regions();
+    for (add, expected) in [(true, regions + 1), (false, regions)] {
+        let before = held.started;
+        for _ in 0..2 {
+            front.add_region(add);
+            backend.handle(&mut held).expect("QEMU 7.2 does so");
+            assert_eq!(backend.memory().regions(), expected);
+        }
+        assert_eq!(held.started, before + 1, "what changes nothing stops no queue");
+    }
+}
+
+#[test]
 fn a_table_may_have_room_for_more_regions_than_it_counts() {
     let (mut front, mut backend, mut held) = Front::connect();
     front.share_memory_with_room();
@@ -176,21 +212,6 @@ fn pages_that_are_written_are_noted_and_no_others() {
         let first = driver.offer(&[3000]).expect("the ring is empty");
         driver.offer(&[3000]).expect("the ring has room");
         driver.publish();
-#[test]
-fn a_region_may_be_added_and_removed_once_for_each_pair_of_queues() {
-    let (mut front, mut backend, mut held, _driver) = running(FEATURES);
-    let regions = backend.memory().regions();
-    for (add, expected) in [(true, regions + 1), (false, regions)] {
-        let before = held.started;
-        for _ in 0..2 {
-            front.add_region(add);
-            backend.handle(&mut held).expect("QEMU 7.2 does so");
-            assert_eq!(backend.memory().regions(), expected);
-        }
-        assert_eq!(held.started, before + 1, "what changes nothing stops no queue");
-    }
-}
-
         let queue = held.queues[0].as_mut().expect("it was started");
         assert_eq!(front::marked(&log), [0; 0], "nothing was written yet");
         assert_eq!(queue.put(NetHeader::default(), [&[7; 2000][..]], 2000), Ok(Put::Done));
