@@ -11,6 +11,7 @@ mod packed_notes;
 mod position;
 pub(crate) mod split;
 mod split_notes;
+mod whereabouts;
 
 pub(crate) use chain::{Direction, Fetched, Pieces, ReadyBuffer};
 pub(crate) use packed::PackedRing;

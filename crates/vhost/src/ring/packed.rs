@@ -8,6 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, ReadyBuffer, WRITE, Walk, usual};
 use super::packed_notes::PackedNotes;
 use super::position::{AVAIL, FLAGS, ID, LEN, Position, USED};
+use super::whereabouts;
 use crate::error::{RingError, VhostError};
 use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
 
@@ -59,11 +60,16 @@ pub(crate) struct PackedRing {
 }
 
 impl PackedRing {
-    /// A ring whose parts are as long as [`part_bytes`] says. `None`: the base is not in the ring.
+    /// A ring whose parts are as long as [`part_bytes`] says. It goes on at the base unless what lies in it contradicts that.
+    /// `None`: the base is not in the ring.
     pub(crate) fn new([ring, driver, device]: [Area; 3], size: u16, base: u32) -> Option<Self> {
-        let (next, completed) = (Position::from_bits(base as u16), Position::from_bits((base >> 16) as u16));
-        let is_inside = next.index() < size && completed.index() < size;
-        is_inside.then_some(Self {
+        let (said, completed) = (Position::from_bits(base as u16), Position::from_bits((base >> 16) as u16));
+        if said.index() >= size || completed.index() >= size {
+            return None;
+        }
+        let next = whereabouts::position(&ring, size, said);
+        let completed = if next == said { completed } else { next };
+        Some(Self {
             ring,
             driver,
             device,

@@ -56,6 +56,12 @@ impl Position {
         }
     }
 
+    /// At most a lap back.
+    pub(super) fn before(self, slots: u16, size: u16) -> Self {
+        let a_lap_later = self.after(size - slots, size);
+        Self::new(a_lap_later.index(), !a_lap_later.wrap())
+    }
+
     /// Slots from the start of the last lap with a set bit, modulo two laps.
     pub(super) fn in_two_laps(self, size: u16) -> u32 {
         u32::from(self.index()) + if self.wrap() { 0 } else { u32::from(size) }
