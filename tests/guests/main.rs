@@ -1,7 +1,7 @@
 //! Guest scenarios: the built program on Debian's 6.12 kernel, with NICs that drivers of real and virtual hardware run.
 //!
 //! Each scenario is a boot of its own. In the guest this same program runs, with the scenario's name, and its output is
-//! the guest's. In one scenario the program runs outside, and the guest is a virtual machine at its port. `FOREBAY_BIN`
+//! the guest's. In some scenarios the program runs outside, and the guest is a virtual machine at its port. `FOREBAY_BIN`
 //! names the program to test; it is built with cargo otherwise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
@@ -9,6 +9,7 @@ mod dim;
 mod faults;
 mod groups;
 mod moderation;
+mod moving_machine;
 mod representors;
 mod uplink;
 mod virtual_machine;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use forebay_testbed::dut::forebay::{self, BINARY_VARIABLE};
 use forebay_testbed::guest::{self, Guest, Nic};
+use forebay_testbed::moving::Rings;
 use forebay_testbed::{LabError, Result, clean};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -130,6 +132,10 @@ fn main() -> ExitCode {
     trials.extend(bonds.map(|trial| trial.with_ignored_flag(true)));
     trials
         .push(Trial::test(virtual_machine::NAME, || outside(virtual_machine::NAME, virtual_machine::go_on)));
+    trials.extend([("split", Rings::Split), ("packed", Rings::Packed)].map(|(rings, how)| {
+        let name = format!("a_virtual_machine_goes_on_at_another_port::{rings}");
+        Trial::test(name.clone(), move || outside(&name, || moving_machine::go_on(how)))
+    }));
     let groups = GROUPS.into_iter().map(|scenario| (scenario, 2)).chain([(OF_FOUR, 4)]);
     let groups = groups.map(|((name, _), cables)| Trial::test(name, move || boot_with_nodes(name, cables)));
     trials.extend(groups.map(|trial| trial.with_ignored_flag(true)));
@@ -219,7 +225,7 @@ fn boot_guest(
 }
 
 /// Runs a scenario whose switch is not in a guest. Skips it, with the reason, where guests do not boot.
-fn outside(name: &str, scenario: fn() -> Outcome) -> std::result::Result<(), Failed> {
+fn outside(name: &str, scenario: impl FnOnce() -> Outcome) -> std::result::Result<(), Failed> {
     if !nix::unistd::geteuid().is_root() {
         println!("SKIP: root ({name})");
         return Ok(());

@@ -15,7 +15,9 @@ use crate::{LabError, Result, clean, command};
 const KERNEL_LIMIT: Duration = Duration::from_secs(300);
 /// So has a module, also when its sources must be downloaded, unpacked and compiled.
 const MODULE_LIMIT: Duration = Duration::from_secs(900);
-const EMULATOR: &str = "qemu-system-x86_64";
+pub(crate) const EMULATOR: &str = "qemu-system-x86_64";
+/// Address of a NIC that is the front end of a port of the switch.
+pub(crate) const MAC_AT_SWITCH: &str = "02:fe:ff:00:00:01";
 /// What taps and bridges carry, so that the NICs decide.
 const LONGEST_MTU: &str = "9000";
 /// NUMA nodes of a guest that has some.
@@ -223,20 +225,16 @@ impl Guest {
     fn add_switch(&self, command: &mut Command, socket: &Path) {
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib);
         let connection = format!("socket,id=switch,path={},reconnect=1", socket.display());
-        let nic = "virtio-net-pci,netdev=switch,vectors=0,mac=02:fe:ff:00:00:01";
+        let nic = format!("virtio-net-pci,netdev=switch,vectors=0,mac={MAC_AT_SWITCH}");
         command.args(["-object", &memory, "-chardev", &connection]);
-        command.args(["-netdev", "vhost-user,id=switch,chardev=switch", "-device", nic]);
+        command.args(["-netdev", "vhost-user,id=switch,chardev=switch", "-device", &nic]);
     }
 
     fn emulator(&self, mut command: Command, kernel: &Path, directory: &Path) -> Command {
         let path = |name: &str| directory.join(name).display().to_string();
-        let processors = if self.has_nodes { "4" } else { "2" };
+        let processors = if self.has_nodes { 4 } else { 2 };
         let machine = if self.switch.is_some() { "q35,memory-backend=memory" } else { "q35" };
-        command.args(["-machine", machine, "-cpu", "max", "-smp", processors, "-nodefaults", "-no-reboot"]);
-        // Not KVM: where the machine is a guest itself, it may be there and hang. And one thread: with one for each
-        // processor, one of them may run an instruction that another is changing (seen as a panic in a static branch).
-        command.args(["-accel", "tcg,thread=single", "-display", "none"]);
-        command.args(["-m", &self.memory_mib.to_string()]);
+        add_machine(&mut command, machine, processors, self.memory_mib);
         command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(kernel.join("initrd"));
         let modules: Vec<_> = self.modules.iter().map(|module| module.display().to_string()).collect();
         command.arg("-append").arg(format!(
@@ -269,6 +267,15 @@ impl Guest {
         }
         command
     }
+}
+
+/// A machine without devices.
+pub(crate) fn add_machine(command: &mut Command, machine: &str, processors: u16, memory_mib: u32) {
+    command.args(["-machine", machine, "-cpu", "max", "-smp", &processors.to_string()]);
+    command.args(["-m", &memory_mib.to_string(), "-nodefaults", "-no-reboot", "-display", "none"]);
+    // Not KVM: where the machine is a guest itself, it may be there and hang. And one thread: with one for each processor,
+    // one of them may run an instruction that another is changing (seen as a panic in a static branch).
+    command.args(["-accel", "tcg,thread=single"]);
 }
 
 /// The emulator's name of the slot that a cable's first NIC is in, where there are nodes.
@@ -339,7 +346,7 @@ fn module(name: &str) -> Result<PathBuf> {
 }
 
 /// The directory with the guests' kernel, which is made ready once.
-fn kernel() -> Result<&'static Path> {
+pub(crate) fn kernel() -> Result<&'static Path> {
     static READY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     let made = READY.get_or_init(|| make_kernel_ready().map_err(|error| error.to_string()));
     made.as_deref().map_err(|error| LabError::output("making the guests' kernel ready", error.clone()))

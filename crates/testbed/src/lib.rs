@@ -34,6 +34,7 @@ pub mod host;
 pub mod lab;
 pub mod machine;
 pub mod measure;
+pub mod moving;
 pub mod net_dim;
 pub mod netns;
 pub mod packet_io;
