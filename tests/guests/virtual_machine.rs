@@ -17,6 +17,7 @@ pub const NAME: &str = "a_virtual_machine_in_qemu_goes_on_after_each_kill_of_the
 
 const PORT: &str = "vm1";
 const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
+const IPERF_PORT: u16 = 5201;
 /// The virtual machine waits for a connection to this port, and ends.
 const END_PORT: u16 = 9;
 const KILLS: usize = 3;
@@ -36,8 +37,11 @@ pub fn go_on() -> Outcome {
     let socket = lab.path("vm1.sock");
     forebay.add_ports(&dut::ports_of([&host]))?;
     forebay.add_guest(PORT, &socket)?;
+    // The machine sets its address after its server listens. So a host that can ping it can also connect.
     let script = format!(
-        "ip link set eth0 up; ip addr add {V4}/16 dev eth0\niperf3 -s -1 >/dev/null\n\
+        "iperf3 -s -1 >/dev/null & server=$!\n\
+         until grep -q :{IPERF_PORT:04X} /proc/net/tcp /proc/net/tcp6; do :; done\n\
+         ip link set eth0 up; ip addr add {V4}/16 dev eth0; wait $server\n\
          busybox nc -l -p {END_PORT} </dev/null\n\
          cd /sys/class/net/eth0; basename $(readlink device/driver)\n\
          sed -n \"/$(basename $(readlink device))/s/^/nic: /p\" /proc/interrupts"
