@@ -38,6 +38,7 @@ pub fn register(suite: &mut Suite) {
     moderation::register(suite);
     moved::register(suite);
     undone::register(suite);
+    suite.once("settings_of_rings_are_refused_for_virtual_machines", ringless);
 }
 
 /// MAC address of the guest of this number.
@@ -56,6 +57,26 @@ struct Scene {
     daemon: Forebay,
     hosts: Vec<Host>,
     lab: Lab,
+}
+
+/// Settings of rings that a virtual machine's port has not.
+fn ringless() -> Outcome {
+    let scene = Scene::new(0, ForebayOptions::default())?;
+    scene.add("vm1", &[])?;
+    for settings in [
+        &["pool", "set", "vm1", "--th", "8"][..],
+        &["pool", "set", "vm1", "--reserve", "16"],
+        &["rxq", "set", "vm1", "--depth", "512"],
+        &["rss", "show", "vm1"],
+    ] {
+        let finished = scene.client().call(settings)?;
+        let said = &finished.stderr;
+        assert!(
+            !finished.status.success() && said.contains("virtual machine's own memory"),
+            "{settings:?}: {said}"
+        );
+    }
+    Ok(())
 }
 
 impl Scene {

@@ -35,9 +35,9 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_once("a_flood_on_a_tcx_port_costs_no_other_port_a_ping", || flood(PortKind::VethTcx));
     suite.heavy_once("a_flood_on_an_xdp_port_costs_no_other_port_a_ping", || flood(PortKind::VethXdp));
     suite.heavy_on_forebay("the_pool_changes_its_size_under_traffic", resizes);
-    suite.on_forebay("a_pool_that_can_not_be_is_refused_and_the_old_one_goes_on", size_refused);
+    suite.on_netdevs("a_pool_that_can_not_be_is_refused_and_the_old_one_goes_on", size_refused);
     suite.on_netdevs("with_headroom_a_quiet_ports_first_burst_is_not_refused", headroom);
-    suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
+    suite.on_netdevs("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
 /// Silent hosts on a small pool; the switch knows the last one's station.

@@ -241,6 +241,22 @@ impl Control {
         })
     }
 
+    /// The port, if its packets come through rings of the switch's own.
+    fn id_with_rings(&self, name: &str) -> Result<PortId, ApiError> {
+        let id = self.id_of(name)?;
+        if self.ports[&id].guest.is_none() {
+            return Ok(id);
+        }
+        let message = format!(
+            "what `{name}` sends waits in its virtual machine's own memory: it has no ring here, and holds no part of the pool"
+        );
+        Err(ApiError::new(ErrorCode::InvalidValue, message)
+            .with_field("name")
+            .with_value(name)
+            .with_limit("ports on netdevs")
+            .with_remedy("a virtual machine's rings are as deep as its front end makes them"))
+    }
+
     fn port_of(&self, name: &str) -> Result<&Port, ApiError> {
         let id = self.id_of(name)?;
         Ok(&self.ports[&id])

@@ -60,6 +60,7 @@ impl Control {
         if self.ports[&id].spec.is_group() {
             return Ok(id);
         }
+        self.id_with_rings(name)?;
         let message = format!(
             "`{name}` has one netdev, and its packets go to one worker, or to that of the processor \
                                they come in on"

@@ -19,7 +19,7 @@ impl Change<'_> {
     /// Changes a port's receive queues: new rings come before the old ones go.
     pub(crate) fn rxq_set(&mut self, name: &str, change: RxqSet) -> Result<RxqPort, ApiError> {
         self.instance()?;
-        let id = self.id_of(name)?;
+        let id = self.id_with_rings(name)?;
         let before = self.ports[&id].rxq;
         let wanted = self.wanted(before, change)?;
         if change.binding == Some(RxqBinding::Direct) {

@@ -76,7 +76,7 @@ impl Control {
 
     pub(crate) fn pool_port_set(&mut self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
         self.instance()?;
-        let id = self.id_of(name)?;
+        let id = self.id_with_rings(name)?;
         let mut share = self.ports[&id].share;
         if let Some(threshold) = change.threshold {
             share.threshold = self.threshold(threshold)?;
