@@ -38,6 +38,7 @@ pub fn register(suite: &mut Suite) {
     moderation::register(suite);
     moved::register(suite);
     undone::register(suite);
+    suite.once("the_next_guest_of_a_port_is_probed_although_nothing_has_passed", probed_anew);
     suite.once("settings_of_rings_are_refused_for_virtual_machines", ringless);
 }
 
@@ -57,6 +58,20 @@ struct Scene {
     daemon: Forebay,
     hosts: Vec<Host>,
     lab: Lab,
+}
+
+fn probed_anew() -> Outcome {
+    let scene = Scene::new(0, ForebayOptions::default())?;
+    scene.add("vm1", &[])?;
+    let sent = || scene.client().port("vm1").map(|port| port.counters.tx_loop_probes);
+    for _ in 0..3 {
+        let (before, mut guest) = (sent()?, guest()?);
+        join(&mut guest, &scene, "vm1")?;
+        wait::until("a probe", LIMIT, || sent().is_ok_and(|sent| sent > before))?;
+        drop(guest);
+        scene.client().wait_port_state("vm1", PortState::Waiting)?;
+    }
+    Ok(())
 }
 
 /// Settings of rings that a virtual machine's port has not.

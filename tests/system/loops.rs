@@ -40,6 +40,8 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_on_forebay("a_loop_is_cut_without_the_fast_path", bridge_behind);
     suite.on_forebay("a_tenant_who_replays_probes_blocks_no_port_but_its_own", replayed_probes);
     suite.on_forebay("probes_are_no_packets_of_any_port", quiet_probes);
+    suite.once("a_guest_is_probed_while_packets_pass_and_not_otherwise", rests);
+    suite.once("a_loop_of_two_guests_stays_cut_while_nothing_passes", quiet_loop);
     suite.once("a_cable_between_two_vlans_is_no_loop", between_vlans);
     suite.once("an_uplink_that_is_never_to_be_blocked_stays_open", spared_uplink);
 }
@@ -198,11 +200,20 @@ fn bridge_behind(subject: Subject) -> Outcome {
     Ok(())
 }
 
-/// The next probe that a host's port sends to it.
-fn capture_probe(host: &Host) -> Result<Vec<u8>> {
+/// The next probe that a host's port sends to it. A guest's gets one because something passes.
+fn provoke_probe(host: &Host) -> Result<Vec<u8>> {
     let mut socket = FrameSocket::open(host)?;
+    socket.send(&Frame::marked(host.mac(), BROADCAST, 0).build())?;
+    await_probe(&mut socket)
+}
+
+fn await_probe(socket: &mut FrameSocket) -> Result<Vec<u8>> {
     let mut probes = socket.collect(1, LIMIT, |frame| frame[12..14] == [0x90, 0])?;
-    Ok(probes.pop().expect("ports are probed again and again"))
+    Ok(probes.pop().expect("it waited for one"))
+}
+
+fn probes_sent(client: &Client, name: &str) -> u64 {
+    client.port(name).map_or(0, |port| port.counters.tx_loop_probes)
 }
 
 fn replayed_probes(subject: Subject) -> Outcome {
@@ -213,9 +224,9 @@ fn replayed_probes(subject: Subject) -> Outcome {
     let sockets = hosts.iter().map(FrameSocket::open).collect::<Result<Vec<_>>>()?;
     let received = |name: &str| client.port(name).map_or(0, |port| port.counters.rx_loop_probes);
     // Forged, and into the port that it left by.
-    let mut forged = capture_probe(&hosts[0])?;
+    let mut forged = provoke_probe(&hosts[0])?;
     forged[30] ^= 1;
-    for frame in [&forged, &capture_probe(&hosts[0])?] {
+    for frame in [&forged, &provoke_probe(&hosts[0])?] {
         let before = received("h1");
         sockets[0].send(frame)?;
         wait::until("the probe to come in", LIMIT, || received("h1") > before)?;
@@ -228,7 +239,7 @@ fn replayed_probes(subject: Subject) -> Outcome {
     assert!(client.ports()?.iter().all(|port| port.state == PortState::Up));
     // An accomplice with a port of its own gets that one blocked, and not the one that the probe is of.
     wait::until("the accomplice's port to be blocked", LIMIT, || {
-        let probe = capture_probe(&hosts[0]);
+        let probe = provoke_probe(&hosts[0]);
         probe.and_then(|probe| sockets[1].send(&probe)).is_ok()
             && client.port("h2").is_ok_and(|port| port.state == PortState::Blocked)
     })?;
@@ -243,22 +254,66 @@ fn replayed_probes(subject: Subject) -> Outcome {
 fn quiet_probes(subject: Subject) -> Outcome {
     let mut bed = Bed::with_config(subject, OFTEN)?;
     let hosts = bed.lab.hosts(2, subject.kind())?;
-    bed.attach(&hosts)?;
     hosts.iter().try_for_each(Host::silence)?;
+    // A guest's port is probed when it begins, and then when a probe comes in.
+    let mut sockets = hosts.iter().map(FrameSocket::open).collect::<Result<Vec<_>>>()?;
+    bed.attach(&hosts)?;
     let client = bed.client();
     let (probe, counted) = bed.watch(|_| {
-        let sent = |name| client.port(name).map_or(0, |port: PortShow| port.counters.tx_loop_probes);
-        let before = sent("h1");
-        capture_probe(&hosts[0])?;
-        let probe = capture_probe(&hosts[1])?;
-        // One that comes back is dropped, and nobody else gets it.
-        FrameSocket::open(&hosts[1])?.send(&probe)?;
-        wait::until("some probes", LIMIT, || sent("h1") >= before + 3)?;
-        Ok(probe)
+        let probes = sockets.iter_mut().map(await_probe).collect::<Result<Vec<_>>>()?;
+        for _ in 0..3 {
+            let before = probes_sent(&client, "h2");
+            // The switch drops a probe that comes back. No other host gets it.
+            sockets[1].send(&probes[1])?;
+            wait::until("another probe", LIMIT, || probes_sent(&client, "h2") > before)?;
+        }
+        Ok(probes[1].clone())
     })?;
     counted.exactly(&[]);
     let is_probes = |entry: &FdbEntry| entry.mac.0 == probe[6..12];
     assert!(!client.fdb()?.iter().any(is_probes), "a station was learned from it");
+    Ok(())
+}
+
+fn rests() -> Outcome {
+    let mut bed = Bed::with_config(Subject::Forebay(PortKind::VethTcx), OFTEN)?;
+    let hosts = [bed.lab.host("h1", PortKind::VethTcx)?, bed.lab.host("vm1", PortKind::Guest)?];
+    hosts.iter().try_for_each(Host::silence)?;
+    bed.attach(&hosts)?;
+    let client = bed.client();
+    let sent = |name| probes_sent(&client, name);
+    let some_intervals = || {
+        let before = sent("h1");
+        wait::until("probes to the host", LIMIT, || sent("h1") > before + 4)
+    };
+    wait::until("a probe to the guest", LIMIT, || sent("vm1") > 0)?;
+    some_intervals()?;
+    for _ in 0..3 {
+        let probes = sent("vm1");
+        some_intervals()?;
+        assert_eq!(sent("vm1"), probes, "nothing passes");
+        FrameSocket::open(&hosts[0])?.send(&Frame::marked(hosts[0].mac(), BROADCAST, 0).build())?;
+        wait::until("a probe to the guest", LIMIT, || sent("vm1") > probes)?;
+    }
+    Ok(())
+}
+
+fn quiet_loop() -> Outcome {
+    let mut bed = Bed::with_config(Subject::Forebay(PortKind::Guest), OFTEN)?;
+    let hosts = bed.lab.hosts(2, PortKind::Guest)?;
+    bed.attach(&hosts)?;
+    for host in &hosts {
+        host.silence()?;
+        host.netns().set("ipv6/conf/default/disable_ipv6", "1")?;
+    }
+    join([&hosts[0], &hosts[1]])?;
+    let client = bed.client();
+    let blocked = || client.port("h2").ok().filter(|port| port.state == PortState::Blocked);
+    wait::until("the later port to be blocked", LIMIT, || stir(&hosts[..1]).is_ok() && blocked().is_some())?;
+    let probes = || client.port("h2").map_or(0, |port| port.counters.rx_loop_probes);
+    let before = probes();
+    wait::until("more probes to come back", LIMIT, || probes() > before + 8)?;
+    assert_blocked_for_a_loop(&blocked().ok_or("it was released")?);
     Ok(())
 }
 

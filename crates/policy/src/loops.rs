@@ -105,6 +105,11 @@ impl LoopGuard {
         self.due = Some(Nanos(now.0.saturating_add(interval.0)));
     }
 
+    /// The probe that is due now would tell nothing; the next one is due after an interval.
+    pub fn skips(&mut self, now: Nanos, interval: Nanos) {
+        self.due = self.due.map(|_| Nanos(now.0.saturating_add(interval.0)));
+    }
+
     /// Whether this port sent the probe lately, in that VLAN.
     pub fn knows(&self, heard: Heard, now: Nanos) -> bool {
         self.sent

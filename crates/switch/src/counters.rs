@@ -179,6 +179,12 @@ impl PortCells {
         sum
     }
 
+    /// Packets that came in at this port, and that were for it.
+    pub(crate) fn passed(&self) -> u64 {
+        let passed = |cell: &PortCell| cell.rx_packets.get().wrapping_add(cell.tx_copies.get());
+        self.0.iter().map(passed).fold(0, u64::wrapping_add)
+    }
+
     /// Moves of stations to this port, those that were refused included.
     pub(crate) fn moves(&self) -> u64 {
         let moves = |cell: &PortCell| cell.moved.get().wrapping_add(cell.move_limited.get());

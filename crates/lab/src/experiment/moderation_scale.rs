@@ -134,11 +134,7 @@ fn measure_busy(options: &Options, report: &mut Report) -> Result<()> {
 fn shares(guests: u32, idle: Duration) -> Result<[f64; WAYS.len()]> {
     raise_file_limit(guests)?;
     let lab = Lab::new("scale")?;
-    // A probe for loops to each machine, each second, would cost more than all that is measured here.
-    let config = format!(
-        "[switch]\nmax_ports = {}\n[flood]\ncopies_per_second = 0\n[loop]\ndetect = false\n",
-        guests + 16
-    );
+    let config = format!("[switch]\nmax_ports = {}\n[flood]\ncopies_per_second = 0\n", guests + 16);
     let forebay = Forebay::start(&lab, ForebayOptions::with_config(&config).pinned_to(WORKER_CPU))?;
     let client = forebay.client();
     let mut crowd = (0..guests).map(|_| guest()).collect::<Result<Vec<_>>>()?;

@@ -189,3 +189,16 @@ fn a_port_without_its_netdev_takes_no_part() {
     high.starts(at(5));
     assert_eq!(high.due(), Some(at(5)));
 }
+
+#[test]
+fn a_probe_that_is_skipped_is_due_an_interval_later_or_when_stations_move() {
+    let mut guard = port();
+    guard.sends(1, VID, at(0), SECOND);
+    guard.skips(at(1000), SECOND);
+    assert!(!guard.is_due(at(1999), 0) && guard.is_due(at(2000), 0));
+    guard.hurry(at(1500));
+    assert!(guard.is_due(at(1500), 0));
+    guard.stops();
+    guard.skips(at(1500), SECOND);
+    assert_eq!(guard.due(), None, "it carries nothing");
+}

@@ -293,6 +293,8 @@ impl Control {
         queues.sort_by_key(ModeratedQueue::index);
         guest.outputs = queues.iter().map(ModeratedQueue::index).collect();
         let output = GuestOutput::new(queues, guest.takes(), Arc::clone(&guest.cells));
+        // It may be another guest than the one that was probed last.
+        self.port_mut(key.id).probing.passed = None;
         let worker = self.ports[&key.id].worker;
         self.workers[worker].send(Command::AddOutlet(key.id, Box::new(Outlet::Guest(output))));
     }

@@ -128,6 +128,7 @@ impl Loops {
         self.sent += 1;
         self.last_sent = now;
         port.probing.sent += 1;
+        port.probing.passed = port.guest.is_some().then(|| port.cells.passed());
         // 0 is no nonce.
         let nonce = self.nonces.hash_one(self.sent).max(1);
         port.probing.guard.sends(nonce, vid, now, self.interval);
@@ -202,6 +203,12 @@ impl Control {
         }
     }
 
+    /// Whether nothing has passed a guest's port since its last probe, so that nothing goes round there. A probe costs a guest
+    /// an interrupt.
+    fn rests(port: &Port) -> bool {
+        port.probing.passed.is_some_and(|passed| passed == port.cells.passed())
+    }
+
     /// The ports that are blocked from now on.
     fn hear_probes(&mut self, now: Nanos) -> Vec<PortId> {
         let total = self.loops.probes.total();
@@ -220,6 +227,11 @@ impl Control {
 
     /// Whether the port is blocked for this probe. One of its own tells of a loop that does not lead through the switch.
     fn hear(&mut self, id: PortId, probe: SeenProbe, now: Nanos) -> bool {
+        // Something comes in there: of two ports that hear each other both are to send.
+        if let Some(port) = self.ports.beside(id).filter(|port| Self::rests(port)) {
+            port.probing.passed = None;
+            port.probing.guard.hurry(now);
+        }
         let from = PortId(probe.from);
         if from == id {
             self.hear_echo(id, probe, now);
@@ -283,6 +295,9 @@ impl Control {
                 released.push(port.id);
             }
         }
+        if !released.is_empty() {
+            self.ports.all_beside().for_each(|port| port.probing.passed = None);
+        }
         released
     }
 
@@ -306,9 +321,18 @@ impl Control {
             return Vec::new();
         }
         let slack = loops.interval.0 / TOGETHER;
+        // What is blocked stays so while others' probes come in there.
+        let may_rest = !ports.values().any(|port| port.probing.guard.is_blocked());
         let due = ports.all_beside().filter(|port| port.probing.guard.is_due(now, slack));
+        let due = due.filter_map(|port| {
+            if may_rest && Self::rests(port) {
+                port.probing.guard.skips(now, loops.interval);
+                return None;
+            }
+            loops.probe(port, now)
+        });
         let (mut outgoing, mut to_guests) = (Vec::new(), BTreeMap::<usize, Vec<ProbeToGuest>>::new());
-        for (way, probe) in due.filter_map(|port| loops.probe(port, now)) {
+        for (way, probe) in due {
             match way {
                 Way::Netdev(ifindex) => outgoing.push((ifindex, probe)),
                 Way::Guest(worker, port) => to_guests.entry(worker).or_default().push((port, probe)),

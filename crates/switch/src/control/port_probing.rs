@@ -9,6 +9,8 @@ pub(super) struct Probing {
     /// Which of its VLANs is probed next.
     pub(super) turn: usize,
     pub(super) sent: u64,
+    /// Packets that had passed a guest's port when it was probed last; `None`: it is probed whether or not there are more.
+    pub(super) passed: Option<u64>,
     /// Probes that had come in under its id before it was there.
     pub(super) baseline: u64,
     /// Moves of stations to the port at the last look.
