@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_testbed::dut::counters::{Moved, Reading};
 use forebay_testbed::frame::{self, BROADCAST, Frame, TPID_C, TPID_S};
-use forebay_testbed::{Result, wait};
+use forebay_testbed::{LabError, Result, wait};
 
 use super::{Scene, port_name, station};
 use crate::harness::{Outcome, Subject, Suite};
@@ -146,9 +146,12 @@ fn draw(random: &mut Random, from: usize, mark: u32) -> Vec<u8> {
 /// counters stand still and balance until then.
 fn gather(scene: &mut Scene, before: &Reading, fates: &mut Fates) -> Result<()> {
     let (client, sent) = (scene.client(), scene.wire.marks_used());
-    wait::until("the switch to have every frame", SETTLE_LIMIT, || {
-        Reading::settled(&client).is_ok_and(|now| now.since(before).total("rx_packets") == sent)
-    })?;
+    let mut had = 0;
+    let waited = wait::until("the switch to have every frame", SETTLE_LIMIT, || {
+        had = Reading::settled(&client).map_or(had, |now| now.since(before).total("rx_packets"));
+        had == sent
+    });
+    waited.map_err(|_| LabError::output("the switch", format!("it had {had} frames of {sent}")))?;
     for host in 0..PORTS {
         for bytes in scene.wire.drain(host)? {
             let mark = frame::mark_of(&bytes).expect("the hosts are silent");
