@@ -11,6 +11,8 @@
 //! Who lingers where somebody else waits for the processor does harm twice, for the worker is then itself the one who
 //! waits. The processor was taken away if there is a gap between two looks; then the worker sleeps for some time whenever
 //! it has nothing to do, twice as long if that happens again soon.
+//!
+//! Nor does a worker linger while it moves bulk in long packets: a wake-up is little beside such packets.
 
 use crate::Nanos;
 
@@ -24,6 +26,13 @@ const PATIENCE: [u64; 2] = [1_000_000, 1_000_000_000];
 /// Within so much time it happens again soon.
 const SOON: u64 = 100_000_000;
 
+/// What is moved is looked at once in so many nanoseconds.
+const PERIOD: u64 = 1_000_000;
+/// Bulk in long packets is at least so much: 4 Gbit/s.
+const BULK_BYTES_PER_NANO: [u64; 2] = [1, 2];
+/// And its packets have at least so many bytes in the mean: segments that somebody else cuts, or jumbo frames.
+const LONG_BYTES: u64 = 4096;
+
 /// One worker's.
 #[derive(Clone, Debug)]
 pub struct Linger {
@@ -33,19 +42,37 @@ pub struct Linger {
     barred_until: Nanos,
     /// Since when there have been no packets, while there are none.
     waits_since: Option<Nanos>,
+    moved: Moved,
+    is_bulk: bool,
+}
+
+/// What was moved in a period.
+#[derive(Clone, Debug, Default)]
+struct Moved {
+    since: Nanos,
+    packets: u64,
+    bytes: u64,
 }
 
 impl Linger {
     /// Of a worker that lingers for at most `longest` nanoseconds.
     pub fn new(longest: u64) -> Self {
-        Self { longest, window: 0, patience: PATIENCE[0], barred_until: Nanos(0), waits_since: None }
+        Self {
+            longest,
+            window: 0,
+            patience: PATIENCE[0],
+            barred_until: Nanos(0),
+            waits_since: None,
+            moved: Moved::default(),
+            is_bulk: false,
+        }
     }
 
     /// Nobody has packets: nanoseconds to go on looking for, from `now` on. A wait that has begun goes on.
     #[inline]
     pub fn waits(&mut self, now: Nanos) -> u64 {
         let waited = now.since(*self.waits_since.get_or_insert(now));
-        if now < self.barred_until { 0 } else { self.window.saturating_sub(waited) }
+        if now < self.barred_until || self.is_bulk { 0 } else { self.window.saturating_sub(waited) }
     }
 
     /// Between two looks while it lingered there was so much time. Whether it may go on.
@@ -60,6 +87,18 @@ impl Linger {
         false
     }
 
+    /// So many packets, and bytes in all of them, were moved at `now`.
+    #[inline]
+    pub fn moves(&mut self, packets: u64, bytes: u64, now: Nanos) {
+        let spent = now.since(self.moved.since);
+        if spent >= PERIOD {
+            self.is_bulk = self.moved.is_bulk(spent);
+            self.moved = Moved { since: now, ..Moved::default() };
+        }
+        self.moved.packets += packets;
+        self.moved.bytes += bytes;
+    }
+
     /// There were packets at `now`. If the worker had waited for them, awake or asleep, that is over.
     #[inline]
     pub fn come(&mut self, now: Nanos) {
@@ -70,6 +109,15 @@ impl Linger {
         } else if nanos > self.window {
             self.window = (2 * self.window).max(FIRST).min(self.longest);
         }
+    }
+}
+
+impl Moved {
+    /// Whether it is bulk in long packets, if it took so many nanoseconds.
+    fn is_bulk(&self, nanos: u64) -> bool {
+        let [bytes, per_nanos] = BULK_BYTES_PER_NANO;
+        self.bytes >= LONG_BYTES * self.packets.max(1)
+            && self.bytes * per_nanos >= bytes.saturating_mul(nanos)
     }
 }
 
@@ -154,5 +202,28 @@ mod tests {
         now.0 += SOON;
         assert!(!linger.goes_on(GAP, now));
         assert_eq!(window(&linger, Nanos(now.0 + 1_000_000)), FIRST);
+    }
+
+    #[test]
+    fn who_moves_bulk_in_long_packets_does_not_linger() {
+        // Packets and bytes in a period, and whether the worker lingers in the next one.
+        let periods = [
+            (200, 500_000, true, "short packets"),
+            (122, 500_000, false, "bulk"),
+            (123, 500_000, true, "packets of 4065 bytes"),
+            (10, 499_999, true, "less than 4 Gbit/s"),
+            (10, 500_000, false, "bulk again"),
+            (0, 0, true, "nothing"),
+        ];
+        let mut linger = Linger::new(50_000);
+        wait(&mut linger, 10_000);
+        let mut now = NOW;
+        linger.moves(0, 0, now);
+        for (packets, bytes, lingers, what) in periods {
+            linger.moves(packets, bytes, Nanos(now.0 + PERIOD - 1));
+            now.0 += PERIOD;
+            linger.moves(0, 0, now);
+            assert_eq!(window(&linger, now) > 0, lingers, "{what}");
+        }
     }
 }

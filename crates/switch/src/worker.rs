@@ -237,6 +237,7 @@ impl Worker {
         self.give_back(&mut served, now);
         self.complete(&served);
         let packets = self.burst.len();
+        self.linger.moves(packets as u64, self.burst.bytes_of(0..packets), now);
         served.source.set_reads_headers(reads_headers);
         self.refill(&mut served, standing, now);
         served.settle();
