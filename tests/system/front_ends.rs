@@ -14,9 +14,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_control::DropReason;
 use forebay_control::port::PortState;
 use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
 use forebay_testbed::frame::Frame;
+use forebay_testbed::standstill::while_stopped;
 use forebay_testbed::{Host, Lab, PortKind, wait};
 use forebay_vhost::Features;
 use forebay_vhost::driver::{FrontEnd, FrontEndOptions};
@@ -40,6 +42,7 @@ pub fn register(suite: &mut Suite) {
     undone::register(suite);
     suite.once("the_next_guest_of_a_port_is_probed_although_nothing_has_passed", probed_anew);
     suite.once("settings_of_rings_are_refused_for_virtual_machines", ringless);
+    suite.once("a_guests_packets_to_another_worker_take_of_its_ports_part_in_the_pool", handed_over);
 }
 
 /// MAC address of the guest of this number.
@@ -78,12 +81,7 @@ fn probed_anew() -> Outcome {
 fn ringless() -> Outcome {
     let scene = Scene::new(0, ForebayOptions::default())?;
     scene.add("vm1", &[])?;
-    for settings in [
-        &["pool", "set", "vm1", "--th", "8"][..],
-        &["pool", "set", "vm1", "--reserve", "16"],
-        &["rxq", "set", "vm1", "--depth", "512"],
-        &["rss", "show", "vm1"],
-    ] {
+    for settings in [&["rxq", "set", "vm1", "--depth", "512"][..], &["rss", "show", "vm1"]] {
         let finished = scene.client().call(settings)?;
         let said = &finished.stderr;
         assert!(
@@ -91,6 +89,47 @@ fn ringless() -> Outcome {
             "{settings:?}: {said}"
         );
     }
+    Ok(())
+}
+
+/// Packets to a guest of another worker take of their port's part in the pool on their way.
+fn handed_over() -> Outcome {
+    const BURST: u64 = 32;
+    let config = "[switch]\nworkers = 2\n[loop]\ndetect = false\n";
+    let mut scene = Scene::new(0, ForebayOptions::with_config(config))?;
+    let pid = scene.daemon.daemon().pid();
+    let [mut one, mut other] = [guest()?, guest()?];
+    for (guest, port) in [(&mut one, "vm1"), (&mut other, "vm2")] {
+        scene.add(port, &[])?;
+        join(guest, &scene, port)?;
+    }
+    scene.exchange([&mut one, &mut other])?;
+    let client = scene.client();
+    let frame = Frame::marked(mac(1), mac(2), 1).build();
+    let one_frame = client.pool()?.frame_size.to_string();
+    for (part, is_enough) in [(["--static", &one_frame], false), (["--th", "10"], true)] {
+        client.ok(&[&["pool", "set", "vm1"], &part[..]].concat())?;
+        while other.receive().is_some() {}
+        let counters = || client.port("vm2").map(|port| port.counters);
+        let before = counters()?;
+        while_stopped(pid, || {
+            (0..BURST).for_each(|_| assert!(one.transmit(&frame), "its ring has room"));
+            Ok(())
+        })?;
+        let (mut sent, mut refused) = (0, 0);
+        wait::until("the burst to be over", LIMIT, || {
+            let Ok(now) = counters() else { return false };
+            sent = now.tx_packets - before.tx_packets;
+            refused = now.drops[DropReason::TxOverShare] - before.drops[DropReason::TxOverShare];
+            sent + refused == BURST
+        })?;
+        assert!(sent > 0 && (refused == 0) == is_enough, "{part:?}: {sent} sent, {refused} refused");
+        let holds = || client.pool().is_ok_and(|pool| pool.ports[0].used > 0);
+        wait::until("its packets to hold nothing", LIMIT, || !holds())?;
+    }
+    let shown = &client.pool()?.ports[0];
+    assert!(shown.max > 0 && shown.limit > BURST, "{shown:?}");
+    assert!(client.stats_check()?.balanced);
     Ok(())
 }
 

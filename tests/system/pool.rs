@@ -35,9 +35,9 @@ pub fn register(suite: &mut Suite) {
     suite.heavy_once("a_flood_on_a_tcx_port_costs_no_other_port_a_ping", || flood(PortKind::VethTcx));
     suite.heavy_once("a_flood_on_an_xdp_port_costs_no_other_port_a_ping", || flood(PortKind::VethXdp));
     suite.heavy_on_forebay("the_pool_changes_its_size_under_traffic", resizes);
-    suite.on_netdevs("a_pool_that_can_not_be_is_refused_and_the_old_one_goes_on", size_refused);
+    suite.on_forebay("a_pool_that_can_not_be_is_refused_and_the_old_one_goes_on", size_refused);
     suite.on_netdevs("with_headroom_a_quiet_ports_first_burst_is_not_refused", headroom);
-    suite.on_netdevs("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
+    suite.on_forebay("a_part_of_the_pool_that_can_not_be_is_refused_and_changes_nothing", refused);
 }
 
 /// Silent hosts on a small pool; the switch knows the last one's station.
@@ -294,7 +294,9 @@ fn resizes(subject: Subject) -> Outcome {
 fn size_refused(subject: Subject) -> Outcome {
     let (mut bed, hosts) = Bed::with_hosts(subject, 2)?;
     let client = bed.client();
-    client.ok(&["pool", "set", "h1", "--reserve", "1000"])?;
+    let reserve = deepest(subject).to_string();
+    client.ok(&["pool", "set", "h1", "--reserve", &reserve])?;
+    client.ok(&["pool", "set", "h2", "--reserve", &reserve])?;
     let before = client.pool()?;
     for (frames, said) in [("1000", "1024 to 1048576"), ("1024", "at least"), ("2000000", "1048576")] {
         let finished = client.call(&["pool", "set", "--frames", frames])?;
@@ -334,7 +336,14 @@ fn headroom(subject: Subject) -> Outcome {
     Ok(())
 }
 
+/// Frames that a port's ring, or what stands for one, has room for.
+fn deepest(subject: Subject) -> u32 {
+    if subject.kind() == PortKind::Guest { 512 } else { 1024 }
+}
+
 fn refused(subject: Subject) -> Outcome {
+    let most = deepest(subject).to_string();
+    let more = (deepest(subject) + 1).to_string();
     let (mut bed, _hosts) = Bed::with_hosts(subject, 2)?;
     let client = bed.client();
     let parts =
@@ -345,7 +354,7 @@ fn refused(subject: Subject) -> Outcome {
         (vec!["pool", "set", "h1", "--th", "17"], "3 to 16"),
         (vec!["pool", "set", "h1", "--static", "2047"], "2048"),
         (vec!["pool", "set", "h1", "--static", "99999999999"], "bytes"),
-        (vec!["pool", "set", "h1", "--reserve", "1025"], "1024"),
+        (vec!["pool", "set", "h1", "--reserve", &more], &most),
         (vec!["pool", "set", "h9", "--th", "8"], "h9"),
     ] {
         let finished = client.call(&args)?;

@@ -117,7 +117,7 @@ impl Accounts {
     }
 }
 
-/// The account of one ring. Only the ring's worker settles it.
+/// The account of one ring, or of what a worker holds for a port that has none. Only that worker settles it.
 #[derive(Clone, Debug)]
 pub struct RingAccount {
     accounts: Arc<Accounts>,
@@ -138,6 +138,13 @@ impl RingAccount {
     /// Frames ever taken; it may wrap.
     pub fn taken(&self) -> u64 {
         self.ring().taken.frames.load(Ordering::Relaxed)
+    }
+
+    /// Takes frames for a packet that no kernel program sees; packet path.
+    pub fn take(&self, frames: u64) {
+        // The sum first, so that what is settled is in it already.
+        self.accounts.pool.get(0).taken.frames.fetch_add(frames, Ordering::AcqRel);
+        self.ring().taken.frames.fetch_add(frames, Ordering::AcqRel);
     }
 
     /// Says that of what was taken the ring holds `occupancy` frames; packet path. Frames under way to the ring are
@@ -189,6 +196,22 @@ impl RingAccount {
         ring.reserve.store(rule.reserve, Ordering::Relaxed);
         ring.limit.store(rule.limit, Ordering::Relaxed);
         ring.th.store(rule.th, Ordering::Relaxed);
+    }
+
+    /// How much it may hold.
+    pub fn rule(&self) -> RingRule {
+        let ring = self.ring();
+        RingRule {
+            depth: ring.depth.load(Ordering::Relaxed),
+            reserve: ring.reserve.load(Ordering::Relaxed),
+            th: ring.th.load(Ordering::Relaxed),
+            limit: ring.limit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Those that it is one of.
+    pub fn all(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// What the ring and the pool have taken and settled.

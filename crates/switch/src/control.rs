@@ -247,9 +247,8 @@ impl Control {
         if self.ports[&id].guest.is_none() {
             return Ok(id);
         }
-        let message = format!(
-            "what `{name}` sends waits in its virtual machine's own memory: it has no ring here, and holds no part of the pool"
-        );
+        let message =
+            format!("what `{name}` sends waits in its virtual machine's own memory: it has no ring here");
         Err(ApiError::new(ErrorCode::InvalidValue, message)
             .with_field("name")
             .with_value(name)

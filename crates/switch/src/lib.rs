@@ -7,6 +7,7 @@
 //! The rule this crate keeps: a packet ends in exactly one place and is counted there.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod attention;
 mod calls;
 mod capture;

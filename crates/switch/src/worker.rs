@@ -35,6 +35,7 @@ mod facts;
 mod finish;
 mod guest;
 mod guest_output;
+mod handed;
 mod join;
 mod key;
 mod loans;
@@ -84,9 +85,10 @@ pub(crate) use cache::RulingCache;
 pub(crate) use clock::Moment;
 pub(crate) use command::{Command, Commander, Emptied, Waker};
 pub(crate) use drain::Drain;
-pub(crate) use exchange::Exchange;
+pub(crate) use exchange::{EXCHANGE_FRAMES, Exchange};
 pub(crate) use guest::{GuestCells, GuestSource, ProbeNotes};
 pub(crate) use guest_output::GuestOutput;
+pub(crate) use handed::HandedAccount;
 pub(crate) use key::deeper_fields;
 pub(crate) use long::LongSource;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
@@ -234,6 +236,7 @@ impl Worker {
             self.complete_checksums(arena, &topology);
             self.transmit(arena, &topology, now);
         }
+        self.settle_handed();
         self.give_back(&mut served, now);
         self.complete(&served);
         let packets = self.burst.len();

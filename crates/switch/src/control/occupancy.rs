@@ -37,7 +37,7 @@ impl Control {
             Some(name) => vec![self.port_of(name)?],
             None => self.ports.values().collect(),
         };
-        ports.iter().flat_map(|port| &port.rings).for_each(|ring| ring.gauge.clear_max());
+        ports.iter().flat_map(|port| port.accounts()).for_each(|(_, gauge)| gauge.clear_max());
         Ok(ClearmaxReply { cleared: ports.iter().map(|port| port.spec.port_name().to_owned()).collect() })
     }
 }
@@ -45,9 +45,9 @@ impl Control {
 /// What a port's accounts say counts into its watermarks, so that no later snapshot shows less.
 fn look(port: &Port, frame_size: u32) -> PortOccupancy {
     let mut used = 0;
-    for ring in &port.rings {
-        let frames = ring.account.used();
-        ring.gauge.look(frames);
+    for (account, gauge) in port.accounts() {
+        let frames = account.used();
+        gauge.look(frames);
         used += frames;
     }
     PortOccupancy::new(Occupancy::of_frames(used, port.max(), frame_size))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use forebay_control::port::{PortAddRefused, PortDelRefused, PortDelReply, PortSet, PortShow, PortState};
 use forebay_control::{ApiError, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{PortConfig, ShortGracePeriods};
+use forebay_kernel::{PortConfig, RingOwner, ShortGracePeriods};
 use forebay_policy::{Lane, LaneChoice};
 use forebay_xsk::{Statistics, XskError};
 
@@ -26,6 +26,7 @@ use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
 use crate::counters::PortCells;
 use crate::fdb::Flush;
+use crate::worker::{EXCHANGE_FRAMES, HandedAccount};
 
 /// From this many ports in one request on, grace periods are shortened for all of the machine.
 const MANY: usize = 16;
@@ -220,6 +221,11 @@ impl Control {
             self.reception.serve(guest.key, meeting, device);
             guest
         });
+        let handed = guest.is_some().then(|| {
+            let account = self.datapath.ring_account(RingOwner::Port(id.0), worker as u32);
+            account.set_rule(port_share::DEFAULT.rule(EXCHANGE_FRAMES as u32));
+            HandedAccount::new(account)
+        });
         let mut port = Port {
             id,
             worker,
@@ -249,6 +255,7 @@ impl Control {
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
             share: port_share::DEFAULT,
+            handed,
             rxq: self.pool.rxq(),
             hints: Programs::default(),
             captured: Weak::new(),

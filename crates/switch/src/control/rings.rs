@@ -214,8 +214,10 @@ impl Control {
 
     /// Tells all workers of the port, so that they count its packets whichever ring these come through.
     pub(super) fn enrol(&self, port: &Port) {
-        for worker in &self.workers {
+        for (number, worker) in self.workers.iter().enumerate() {
+            let handed = port.handed.clone().filter(|_| number == port.worker);
             let member = Member {
+                handed,
                 cells: Arc::clone(&port.cells),
                 flood: PortFlood::new(&self.shared.flood),
                 moves: self.shared.moves.bucket(),

@@ -3,11 +3,13 @@
 use forebay_control::pool::{PoolPolicy, PoolPort, PoolPortSet, PoolSet, PoolShow, PoolThreshold};
 use forebay_control::{ApiError, ErrorCode};
 use forebay_kernel::RingRule;
-use forebay_policy::{Admission, Occupancy, Th, Threshold};
+use forebay_policy::{Admission, Th, Threshold};
 use forebay_pool::Magazine;
 
 use super::port::{Binding, Port};
 use super::{Change, Control};
+use crate::admission;
+use crate::worker::EXCHANGE_FRAMES;
 
 /// Frames up to which a ring may use the headroom: four NAPI budgets.
 const FIRST_BURST: u32 = 256;
@@ -51,6 +53,9 @@ pub(super) fn apply(port: &Port) {
         };
         ring.account.set_rule(rule);
     }
+    if let Some(handed) = &port.handed {
+        handed.account.set_rule(port.share.rule(EXCHANGE_FRAMES as u32));
+    }
 }
 
 impl Change<'_> {
@@ -76,7 +81,7 @@ impl Control {
 
     pub(crate) fn pool_port_set(&mut self, name: &str, change: PoolPortSet) -> Result<PoolPort, ApiError> {
         self.instance()?;
-        let id = self.id_with_rings(name)?;
+        let id = self.id_of(name)?;
         let mut share = self.ports[&id].share;
         if let Some(threshold) = change.threshold {
             share.threshold = self.threshold(threshold)?;
@@ -123,7 +128,7 @@ impl Control {
 
     /// Frames that ports were promised: reserves, and fill rings of their own.
     pub(super) fn promised_frames(&self) -> u64 {
-        let reserve = |port: &Port| u64::from(port.share.reserve) * port.rings.len() as u64;
+        let reserve = |port: &Port| u64::from(port.share.reserve) * port.accounts().count() as u64;
         self.ports.values().map(reserve).sum::<u64>()
             + u64::from(frames_for_direct_rings(self.ports.values()))
     }
@@ -133,11 +138,11 @@ impl Control {
     fn check_reserve(&self, name: &str, reserve: u32) -> Result<(), ApiError> {
         let (own, others): (Vec<_>, Vec<_>) =
             self.ports.values().partition(|port| port.spec.port_name() == name);
-        let rings = |port: &Port| port.rings.len().max(1) as u64;
+        let rings = |port: &Port| port.accounts().count().max(1) as u64;
         let promised: u64 = others.iter().map(|port| u64::from(port.share.reserve) * rings(port)).sum();
         let left = self.datapath.accounts().pool_size().saturating_sub(promised);
         let own_rings = own.iter().map(|port| rings(port)).sum::<u64>().max(1);
-        let depth = own.first().map_or(self.pool.rxq().depth, |port| port.rxq.depth);
+        let depth = own.first().map_or(self.pool.rxq().depth, |port| port.depth());
         let most = (left / own_rings).min(depth.into());
         if u64::from(reserve) > most {
             return Err(ApiError::new(ErrorCode::InvalidValue, "the reserve is too large")
@@ -155,16 +160,9 @@ impl Control {
         let sockets = port.socket_drops();
         let accounts = self.datapath.accounts();
         let share = port.share;
-        let admission =
-            Admission { threshold: share.threshold, reserve: share.reserve, depth: port.rxq.depth };
+        let admission = Admission { threshold: share.threshold, reserve: share.reserve, depth: port.depth() };
         let used = port.used();
-        let seen = Occupancy {
-            used,
-            pool_used: accounts.pool_used(),
-            pool_size: accounts.pool_size(),
-            headroom: accounts.headroom(),
-            first_burst: accounts.first_burst(),
-        };
+        let seen = admission::occupancy(accounts, used);
         let kernel = self.datapath.counters(port.id.0).since(&port.baseline);
         PoolPort {
             name: port.spec.port_name().to_owned(),

@@ -90,6 +90,9 @@ impl Control {
             }
             ring.taken = taken;
         }
+        for port in self.ports.values().filter(|port| port.handed.is_some() && port.used() > 0) {
+            self.workers[port.worker].send(Command::AuditHanded);
+        }
     }
 
     pub(crate) fn stats(&self) -> StatsShow {

@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Retire(Slot, bool, Sender<Emptied>),
     /// Set the account of the ring right by what the ring holds.
     Audit(Slot),
+    /// Set the accounts of ports right whose packets were handed to other workers.
+    AuditHanded,
     /// Fill a collector's fill ring by these watermarks.
     SetRefill(u8, Refill),
     /// Moderate calls with room for more queues.
@@ -186,6 +188,7 @@ impl Worker {
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
                 }
                 Command::Audit(slot) => self.audit(slot),
+                Command::AuditHanded => self.settle_handed(),
                 Command::SetRefill(number, refill) => self.set_refill(number, refill),
                 Command::GrowModeration(moderation) => self.grow_moderation(moderation),
                 Command::Moderate(number, choice) => self.moderate(number, *choice, moment.now),
@@ -241,6 +244,8 @@ impl Worker {
     fn set_exchange(&mut self, exchange: Exchange) {
         // Without it, what others hand over waits for this worker's next turn.
         let _ = self.doorbell.watch_exchange(exchange.as_fd());
+        // What was under way in the last one is gone.
+        (0..self.members.len()).for_each(|port| self.forget_handed(PortId(port as u16)));
         self.exchange = Some(exchange);
     }
 
@@ -312,6 +317,7 @@ impl Worker {
             }
         }
         self.empty_long(moment);
+        self.forget_handed(port);
         self.members[usize::from(port.0)] = None;
     }
 

@@ -12,10 +12,12 @@ use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 use super::classify::Headers;
 use super::exchange::Exchange;
 use super::finish::finish;
+use super::handed::handed_of;
 use super::join::{self, JointRun};
 use super::moderation::Moderation;
 use super::outlet::Outlet;
 use super::parcel::{Leaving, Pieces, Sent, Undeliverable};
+use super::source::Member;
 use crate::counters::PortCell;
 use crate::output::Output;
 use crate::topology::{PortEntry, Topology};
@@ -33,6 +35,7 @@ pub(super) struct Packet<'a> {
 pub(super) struct Dispatch<'a> {
     pub(super) batch: Option<TxBatch<'a>>,
     pub(super) exchange: Option<&'a mut Exchange>,
+    pub(super) members: &'a [Option<Box<Member>>],
     pub(super) outlets: &'a mut [Option<Box<Outlet>>],
     pub(super) owing: &'a mut Vec<PortId>,
     pub(super) moderation: &'a mut Moderation,
@@ -181,7 +184,7 @@ impl<'a> Dispatch<'a> {
         }
         self.count_copies(port, leaving.packets);
         let handed = match &mut self.exchange {
-            Some(exchange) => exchange.hand(owner, pieces, leaving),
+            Some(exchange) => exchange.hand(owner, pieces, leaving, handed_of(self.members, leaving.input)),
             None => Err(Undeliverable::Down),
         };
         if handed.is_err() {

@@ -6,6 +6,7 @@
 //!
 //! All ports of a worker share its rings, whoever owns the outputs. So each ring is shared as the pool is: a port may have as
 //! many frames under way there as are free (Dynamic Threshold, α = 1). One that floods leaves half of the ring to others.
+//! What a virtual machine's packets take counts in its port's account besides, and must have room there.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,12 +17,13 @@ use forebay_policy::{Admission, Occupancy, Th, Threshold};
 use forebay_pool::{Arena, Magazine, Pool};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use super::handed::HandedAccount;
 use super::parcel::{self, Leaving, Parcel, Pieces, Undeliverable};
 use crate::SwitchError;
 use crate::attention::Attention;
 
 /// Frames under way between two workers, in each direction.
-const EXCHANGE_FRAMES: usize = 512;
+pub(crate) const EXCHANGE_FRAMES: usize = 512;
 /// What one port may have of them.
 const SHARE: Admission =
     Admission { threshold: Threshold::Dynamic(Th::ONE), reserve: 0, depth: EXCHANGE_FRAMES as u32 };
@@ -33,6 +35,9 @@ pub(crate) struct Exchange {
     /// By worker; to itself there is none.
     to: Vec<Option<Towards>>,
     from: Vec<Inbound>,
+    /// Ports with an account that took frames for packets under way, and whether each port is one.
+    owing: Vec<PortId>,
+    owes: Box<[bool]>,
     bell: Arc<Attention>,
 }
 
@@ -72,6 +77,8 @@ impl Exchange {
                 magazine: Magazine::new(Arc::clone(pool)),
                 to: Vec::new(),
                 from: Vec::new(),
+                owing: Vec::with_capacity(ports),
+                owes: vec![false; ports].into_boxed_slice(),
                 bell: Arc::new(Attention::new()?),
             });
         }
@@ -90,7 +97,8 @@ impl Exchange {
         Ok(ends)
     }
 
-    /// Copies a packet for a port that `owner` has the output of; packet path.
+    /// Copies a packet for a port that `owner` has the output of, if the account of the port that it came in by has room,
+    /// where that has one; packet path.
     ///
     /// # Errors
     /// [`Undeliverable`]
@@ -99,6 +107,7 @@ impl Exchange {
         owner: usize,
         pieces: &Pieces<'_>,
         leaving: Leaving,
+        account: Option<&HandedAccount>,
     ) -> Result<(), Undeliverable> {
         let towards = self.to.get_mut(owner).and_then(Option::as_mut).ok_or(Undeliverable::Full)?;
         let frames = pieces.frames(&self.arena);
@@ -107,6 +116,14 @@ impl Exchange {
         }
         if !towards.has_room(leaving.input, frames) {
             return Err(Undeliverable::OverShare);
+        }
+        if let Some(account) = account {
+            if !account.take(frames as u64) {
+                return Err(Undeliverable::OverShare);
+            }
+            if !std::mem::replace(&mut self.owes[usize::from(leaving.input.0)], true) {
+                self.owing.push(leaving.input);
+            }
         }
         parcel::push(&mut towards.parcels, pieces, leaving, (&self.arena, &mut self.magazine))?;
         let handed = &mut towards.handed[usize::from(leaving.input.0)];
@@ -122,6 +139,17 @@ impl Exchange {
                 towards.bell.call();
             }
         }
+    }
+
+    /// Tells of each port whose account took frames how many of them are under way. Those that have none left come no more.
+    pub(super) fn look_at_owing(&mut self, mut tell: impl FnMut(PortId, u64)) {
+        let (to, owes) = (&self.to, &mut self.owes);
+        self.owing.retain(|port| {
+            let held = to.iter().flatten().map(|towards| u64::from(towards.held(*port))).sum();
+            tell(*port, held);
+            owes[usize::from(port.0)] = held > 0;
+            held > 0
+        });
     }
 
     /// Whether another worker has handed something over.
@@ -234,7 +262,7 @@ mod tests {
     fn hand(exchange: &mut Exchange, input: PortId, bytes: usize) -> Result<(), Undeliverable> {
         let undone = NetHeader::default();
         let leaving = Leaving { port: OUTPUT, input, mark: 0, is_flooded: false, packets: 1, undone };
-        exchange.hand(1, &Pieces::whole(&vec![0; bytes]), leaving)
+        exchange.hand(1, &Pieces::whole(&vec![0; bytes]), leaving, None)
     }
 
     fn take_all(exchange: &mut Exchange) -> usize {

@@ -11,6 +11,7 @@ use forebay_xsk::{FillRing, PortSocket, RxRing};
 
 use super::drain::Drain;
 use super::guest::GuestSource;
+use super::handed::HandedAccount;
 use super::long::LongSource;
 use super::memory::MemorySource;
 use crate::capture::Tap;
@@ -164,4 +165,6 @@ pub(crate) struct Member {
     pub(crate) moves: RatedBucket,
     /// Where its packets are copied to while somebody captures them.
     pub(crate) tap: Option<Box<Tap>>,
+    /// Of a virtual machine's port, at the worker that serves it.
+    pub(crate) handed: Option<HandedAccount>,
 }

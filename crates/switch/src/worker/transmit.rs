@@ -21,6 +21,7 @@ impl Worker {
         let mut dispatch = Dispatch {
             batch: self.transmitter.as_mut().map(|transmitter| transmitter.batch(arena, with_joints)),
             exchange: self.exchange.as_mut(),
+            members: &self.members,
             outlets: &mut self.outlets,
             owing: &mut self.owing,
             moderation: &mut self.moderation,

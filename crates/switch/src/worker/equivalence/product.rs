@@ -167,7 +167,8 @@ impl Product {
             self.datapath.set_output(id, Some(ifindex)).expect("an output");
             let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
             let cells = world::entry(id, port, ifindex).cells;
-            self.worker.members[usize::from(id)] = Some(Box::new(Member { cells, flood, moves, tap: None }));
+            self.worker.members[usize::from(id)] =
+                Some(Box::new(Member { cells, flood, moves, tap: None, handed: None }));
         }
         let entry = |(id, port): (u16, &Port)| world::entry(id, port, self.netdevs[usize::from(id)]);
         self.publication.publish((0..).zip(ports).map(entry), || self.book.last_flow_id());
