@@ -26,11 +26,11 @@ const PATIENCE: [u64; 2] = [1_000_000, 1_000_000_000];
 /// Within so much time it happens again soon.
 const SOON: u64 = 100_000_000;
 
-/// What is moved is looked at once in so many nanoseconds.
+/// The shortest time, in nanoseconds, over which packets and bytes are summed up.
 const PERIOD: u64 = 1_000_000;
-/// Bulk in long packets is at least so much: 4 Gbit/s.
+/// The least rate of bulk, as a fraction: 1 byte in 2 ns, 4 Gbit/s.
 const BULK_BYTES_PER_NANO: [u64; 2] = [1, 2];
-/// And its packets have at least so many bytes in the mean: segments that somebody else cuts, or jumbo frames.
+/// Packets are long if their mean length is at least this: they are segments that somebody else cuts, or jumbo frames.
 const LONG_BYTES: u64 = 4096;
 
 /// One worker's.
@@ -87,7 +87,7 @@ impl Linger {
         false
     }
 
-    /// So many packets, and bytes in all of them, were moved at `now`.
+    /// The worker has moved packets at `now`; `bytes` is the length of all of them together.
     #[inline]
     pub fn moves(&mut self, packets: u64, bytes: u64, now: Nanos) {
         let spent = now.since(self.moved.since);
@@ -113,7 +113,7 @@ impl Linger {
 }
 
 impl Moved {
-    /// Whether it is bulk in long packets, if it took so many nanoseconds.
+    /// Whether this is bulk in long packets; `nanos` is the time that it took.
     fn is_bulk(&self, nanos: u64) -> bool {
         let [bytes, per_nanos] = BULK_BYTES_PER_NANO;
         self.bytes >= LONG_BYTES * self.packets.max(1)

@@ -3,7 +3,7 @@
 use forebay_kernel::{Accounts, RingAccount, RingRule};
 use forebay_policy::{Admission, Occupancy, Th, Threshold};
 
-/// What is known when somebody who holds `used` frames asks for more.
+/// How full the pool is, for an account that holds `used` frames.
 pub(crate) fn occupancy(accounts: &Accounts, used: u64) -> Occupancy {
     Occupancy {
         used,
@@ -14,7 +14,7 @@ pub(crate) fn occupancy(accounts: &Accounts, used: u64) -> Occupancy {
     }
 }
 
-/// Whether the account has room for a packet of so many frames; packet path.
+/// Whether a packet that takes `frames` frames has room in the account; packet path.
 pub(crate) fn admits(account: &RingAccount, frames: u64) -> bool {
     let RingRule { depth, reserve, th, limit } = account.rule();
     let threshold = u8::try_from(th).ok().and_then(Th::new);

@@ -35,7 +35,7 @@ impl HandedAccount {
         admits
     }
 
-    /// So many frames of the port's packets are on their way. Others may be taken again.
+    /// Sets the account to `held`, the frames of the port's packets that are still on their way.
     fn settle(&self, held: u64) {
         self.gauge.set(held);
         self.account.settle(|| held);
