@@ -35,7 +35,6 @@ mod facts;
 mod finish;
 mod guest;
 mod guest_output;
-mod handed;
 mod join;
 mod key;
 mod loans;
@@ -61,6 +60,7 @@ mod steer;
 mod step;
 mod stretch;
 mod transmit;
+mod underway;
 mod undone;
 mod verdict;
 
@@ -88,7 +88,6 @@ pub(crate) use drain::Drain;
 pub(crate) use exchange::{EXCHANGE_FRAMES, Exchange};
 pub(crate) use guest::{GuestCells, GuestSource, ProbeNotes};
 pub(crate) use guest_output::GuestOutput;
-pub(crate) use handed::HandedAccount;
 pub(crate) use key::deeper_fields;
 pub(crate) use long::LongSource;
 pub(crate) use memory::{MemoryOutput, MemoryPacket, MemoryReceiver, MemorySender, MemorySource, Untaken};
@@ -98,6 +97,7 @@ pub(crate) use probes::ProbeToGuest;
 pub(crate) use proposal::{PROPOSALS, Proposal, Proposals, Unrepeatable};
 pub(crate) use slot::Slot;
 pub(crate) use source::{COLLECTORS, Feed, Member, ServedSource, Source, SuppliedBy, Supply, XskSource};
+pub(crate) use underway::UnderwayAccount;
 
 use arrivals::Arrivals;
 use doorbell::Doorbell;
@@ -236,7 +236,7 @@ impl Worker {
             self.complete_checksums(arena, &topology);
             self.transmit(arena, &topology, now);
         }
-        self.settle_handed();
+        self.settle_underway();
         self.give_back(&mut served, now);
         self.complete(&served);
         let packets = self.burst.len();

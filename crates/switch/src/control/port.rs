@@ -29,7 +29,7 @@ use crate::pool_instance::{Stock, SupplyGauge};
 use crate::settled;
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
-use crate::worker::{EXCHANGE_FRAMES, HandedAccount, Slot};
+use crate::worker::{EXCHANGE_FRAMES, Slot, UnderwayAccount};
 
 /// What a port holds of its netdev, while there is one.
 pub(super) struct Attachment {
@@ -128,7 +128,7 @@ pub(super) struct Port {
     pub(super) loss: CollectorLoss,
     pub(super) share: Share,
     /// Of a port for a virtual machine, what its packets take of the pool.
-    pub(super) handed: Option<HandedAccount>,
+    pub(super) underway: Option<UnderwayAccount>,
     pub(super) rxq: Rxq,
     pub(super) hints: Programs,
     /// Alive while somebody captures it.
@@ -246,21 +246,21 @@ impl Port {
         }
     }
 
-    /// Frames that lie in its RX rings or were handed over, as its workers last saw them.
+    /// Frames that lie in its RX rings or are on their way to other workers, as its workers last saw them.
     pub(super) fn seen(&self) -> u64 {
-        let handed = self.handed.as_ref().map(|handed| &*handed.gauge);
-        self.all_rings().map(|ring| &*ring.gauge).chain(handed).map(|gauge| gauge.used.get()).sum()
+        let underway = self.underway.as_ref().map(|underway| &*underway.gauge);
+        self.all_rings().map(|ring| &*ring.gauge).chain(underway).map(|gauge| gauge.used.get()).sum()
     }
 
     /// Frames that one of its accounts has room for at most.
     pub(super) fn depth(&self) -> u32 {
-        if self.handed.is_some() { EXCHANGE_FRAMES as u32 } else { self.rxq.depth }
+        if self.underway.is_some() { EXCHANGE_FRAMES as u32 } else { self.rxq.depth }
     }
 
     /// Its accounts that stay, and what its workers saw of each.
     pub(super) fn accounts(&self) -> impl Iterator<Item = (&RingAccount, &RingGauge)> {
-        let handed = self.handed.iter().map(|handed| (&handed.account, &*handed.gauge));
-        self.rings.iter().map(|ring| (&ring.account, &*ring.gauge)).chain(handed)
+        let underway = self.underway.iter().map(|underway| (&underway.account, &*underway.gauge));
+        self.rings.iter().map(|ring| (&ring.account, &*ring.gauge)).chain(underway)
     }
 
     /// Looks at how much it takes; its id, if its rings should be in the other lane.
@@ -273,7 +273,7 @@ impl Port {
     /// Frames that its accounts say it holds.
     pub(super) fn used(&self) -> u64 {
         held(&self.rings, &self.leaving_rings)
-            + self.handed.as_ref().map_or(0, |handed| handed.account.used())
+            + self.underway.as_ref().map_or(0, |underway| underway.account.used())
     }
 
     /// Its rings, and those that leave.

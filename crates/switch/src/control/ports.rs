@@ -26,7 +26,7 @@ use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
 use crate::counters::PortCells;
 use crate::fdb::Flush;
-use crate::worker::{EXCHANGE_FRAMES, HandedAccount};
+use crate::worker::{EXCHANGE_FRAMES, UnderwayAccount};
 
 /// From this many ports in one request on, grace periods are shortened for all of the machine.
 const MANY: usize = 16;
@@ -221,10 +221,10 @@ impl Control {
             self.reception.serve(guest.key, meeting, device);
             guest
         });
-        let handed = guest.is_some().then(|| {
+        let underway = guest.is_some().then(|| {
             let account = self.datapath.ring_account(RingOwner::Port(id.0), worker as u32);
             account.set_rule(port_share::DEFAULT.rule(EXCHANGE_FRAMES as u32));
-            HandedAccount::new(account)
+            UnderwayAccount::new(account)
         });
         let mut port = Port {
             id,
@@ -255,7 +255,7 @@ impl Control {
             baseline: self.datapath.counters(id.0),
             loss: CollectorLoss::default(),
             share: port_share::DEFAULT,
-            handed,
+            underway,
             rxq: self.pool.rxq(),
             hints: Programs::default(),
             captured: Weak::new(),

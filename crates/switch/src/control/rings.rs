@@ -215,9 +215,9 @@ impl Control {
     /// Tells all workers of the port, so that they count its packets whichever ring these come through.
     pub(super) fn enrol(&self, port: &Port) {
         for (number, worker) in self.workers.iter().enumerate() {
-            let handed = port.handed.clone().filter(|_| number == port.worker);
+            let underway = port.underway.clone().filter(|_| number == port.worker);
             let member = Member {
-                handed,
+                underway,
                 cells: Arc::clone(&port.cells),
                 flood: PortFlood::new(&self.shared.flood),
                 moves: self.shared.moves.bucket(),

@@ -53,8 +53,8 @@ pub(super) fn apply(port: &Port) {
         };
         ring.account.set_rule(rule);
     }
-    if let Some(handed) = &port.handed {
-        handed.account.set_rule(port.share.rule(EXCHANGE_FRAMES as u32));
+    if let Some(underway) = &port.underway {
+        underway.account.set_rule(port.share.rule(EXCHANGE_FRAMES as u32));
     }
 }
 

@@ -90,8 +90,8 @@ impl Control {
             }
             ring.taken = taken;
         }
-        for port in self.ports.values().filter(|port| port.handed.is_some() && port.used() > 0) {
-            self.workers[port.worker].send(Command::AuditHanded);
+        for port in self.ports.values().filter(|port| port.underway.is_some() && port.used() > 0) {
+            self.workers[port.worker].send(Command::AuditUnderway);
         }
     }
 

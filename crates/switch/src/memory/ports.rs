@@ -78,7 +78,7 @@ impl MemorySwitch {
         let cells = Arc::new(PortCells::new(self.options.workers));
         for seat in &self.seats {
             let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
-            let member = Member { cells: Arc::clone(&cells), flood, moves, tap: None, handed: None };
+            let member = Member { cells: Arc::clone(&cells), flood, moves, tap: None, underway: None };
             seat.commander.send(Command::AddMember(id, Box::new(member)));
         }
         let (arena, pool) = (Arc::clone(&self.stock.arena), &self.stock.pool);

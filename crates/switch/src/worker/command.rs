@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Set the account of the ring right by what the ring holds.
     Audit(Slot),
     /// Set the accounts of ports right whose packets were handed to other workers.
-    AuditHanded,
+    AuditUnderway,
     /// Fill a collector's fill ring by these watermarks.
     SetRefill(u8, Refill),
     /// Moderate calls with room for more queues.
@@ -188,7 +188,7 @@ impl Worker {
                     let _ = answer.send(Emptied { worker: self.index, slot, supply });
                 }
                 Command::Audit(slot) => self.audit(slot),
-                Command::AuditHanded => self.settle_handed(),
+                Command::AuditUnderway => self.settle_underway(),
                 Command::SetRefill(number, refill) => self.set_refill(number, refill),
                 Command::GrowModeration(moderation) => self.grow_moderation(moderation),
                 Command::Moderate(number, choice) => self.moderate(number, *choice, moment.now),
@@ -245,7 +245,7 @@ impl Worker {
         // Without it, what others hand over waits for this worker's next turn.
         let _ = self.doorbell.watch_exchange(exchange.as_fd());
         // What was under way in the last one is gone.
-        (0..self.members.len()).for_each(|port| self.forget_handed(PortId(port as u16)));
+        (0..self.members.len()).for_each(|port| self.forget_underway(PortId(port as u16)));
         self.exchange = Some(exchange);
     }
 
@@ -317,7 +317,7 @@ impl Worker {
             }
         }
         self.empty_long(moment);
-        self.forget_handed(port);
+        self.forget_underway(port);
         self.members[usize::from(port.0)] = None;
     }
 

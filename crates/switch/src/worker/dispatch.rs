@@ -12,12 +12,11 @@ use forebay_xsk::{Destination, Outcome, TagEdit, TxBatch, TxError};
 use super::classify::Headers;
 use super::exchange::Exchange;
 use super::finish::finish;
-use super::handed::handed_of;
 use super::join::{self, JointRun};
 use super::moderation::Moderation;
 use super::outlet::Outlet;
 use super::parcel::{Leaving, Pieces, Sent, Undeliverable};
-use super::source::Member;
+use super::source::{Member, underway_of};
 use crate::counters::PortCell;
 use crate::output::Output;
 use crate::topology::{PortEntry, Topology};
@@ -184,7 +183,7 @@ impl<'a> Dispatch<'a> {
         }
         self.count_copies(port, leaving.packets);
         let handed = match &mut self.exchange {
-            Some(exchange) => exchange.hand(owner, pieces, leaving, handed_of(self.members, leaving.input)),
+            Some(exchange) => exchange.hand(owner, pieces, leaving, underway_of(self.members, leaving.input)),
             None => Err(Undeliverable::Down),
         };
         if handed.is_err() {

@@ -17,8 +17,8 @@ use forebay_policy::{Admission, Occupancy, Th, Threshold};
 use forebay_pool::{Arena, Magazine, Pool};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::handed::HandedAccount;
 use super::parcel::{self, Leaving, Parcel, Pieces, Undeliverable};
+use super::underway::UnderwayAccount;
 use crate::SwitchError;
 use crate::attention::Attention;
 
@@ -107,7 +107,7 @@ impl Exchange {
         owner: usize,
         pieces: &Pieces<'_>,
         leaving: Leaving,
-        account: Option<&HandedAccount>,
+        account: Option<&UnderwayAccount>,
     ) -> Result<(), Undeliverable> {
         let towards = self.to.get_mut(owner).and_then(Option::as_mut).ok_or(Undeliverable::Full)?;
         let frames = pieces.frames(&self.arena);

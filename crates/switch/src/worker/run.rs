@@ -82,7 +82,7 @@ impl Worker {
         }
         let is_anybody_ready = self.doorbell.look_now(&mut self.run_list) | self.look_at_guests();
         self.tend();
-        self.settle_handed();
+        self.settle_underway();
         if is_anybody_ready || self.reclaim() {
             return Wait::None;
         }

@@ -11,9 +11,9 @@ use forebay_xsk::{FillRing, PortSocket, RxRing};
 
 use super::drain::Drain;
 use super::guest::GuestSource;
-use super::handed::HandedAccount;
 use super::long::LongSource;
 use super::memory::MemorySource;
+use super::underway::UnderwayAccount;
 use crate::capture::Tap;
 use crate::counters::{Counter, PortCells, RingGauge};
 use crate::flood::PortFlood;
@@ -166,5 +166,11 @@ pub(crate) struct Member {
     /// Where its packets are copied to while somebody captures them.
     pub(crate) tap: Option<Box<Tap>>,
     /// Of a virtual machine's port, at the worker that serves it.
-    pub(crate) handed: Option<HandedAccount>,
+    pub(crate) underway: Option<UnderwayAccount>,
+}
+
+/// The account of what is on its way to other workers: virtual machines' ports have one.
+#[inline]
+pub(super) fn underway_of(members: &[Option<Box<Member>>], port: PortId) -> Option<&UnderwayAccount> {
+    members[usize::from(port.0)].as_deref()?.underway.as_ref()
 }

@@ -1,5 +1,6 @@
 //! Fourth verb: send each packet to where it was decided to go, many a system call.
 
+use forebay_control::PortId;
 use forebay_policy::Nanos;
 use forebay_pool::Arena;
 use forebay_vhost::LentBytes;
@@ -8,6 +9,7 @@ use forebay_wire::net_header::NetHeader;
 use super::dispatch::{Dispatch, Packet, count_sent, show_owed};
 use super::parcel::{Leaving, Sent, Undeliverable};
 use super::record::Record;
+use super::source::underway_of;
 use super::verdict::Verdict;
 use super::{TURN, Worker};
 use crate::topology::Topology;
@@ -107,6 +109,23 @@ impl Worker {
         }
         show_owed(&mut self.outlets, &mut self.owing, (&mut self.moderation, now));
         passed
+    }
+
+    /// Sets the accounts right of ports whose packets were handed over.
+    pub(super) fn settle_underway(&mut self) {
+        let Some(exchange) = &mut self.exchange else { return };
+        exchange.look_at_owing(|port, held| {
+            if let Some(underway) = underway_of(&self.members, port) {
+                underway.settle(held);
+            }
+        });
+    }
+
+    /// The port takes no more. What of it is on its way counts in nobody's account.
+    pub(super) fn forget_underway(&self, port: PortId) {
+        if let Some(underway) = underway_of(&self.members, port) {
+            underway.settle(0);
+        }
     }
 }
 

@@ -168,7 +168,7 @@ impl Product {
             let (flood, moves) = (PortFlood::new(&self.shared.flood), self.shared.moves.bucket());
             let cells = world::entry(id, port, ifindex).cells;
             self.worker.members[usize::from(id)] =
-                Some(Box::new(Member { cells, flood, moves, tap: None, handed: None }));
+                Some(Box::new(Member { cells, flood, moves, tap: None, underway: None }));
         }
         let entry = |(id, port): (u16, &Port)| world::entry(id, port, self.netdevs[usize::from(id)]);
         self.publication.publish((0..).zip(ports).map(entry), || self.book.last_flow_id());
