@@ -30,7 +30,7 @@ const SOON: u64 = 100_000_000;
 const PERIOD: u64 = 1_000_000;
 /// The least rate of bulk, as a fraction: 1 byte in 2 ns, 4 Gbit/s.
 const BULK_BYTES_PER_NANO: [u64; 2] = [1, 2];
-/// Packets are long if their mean length is at least this: they are segments that somebody else cuts, or jumbo frames.
+/// The least mean length of long packets, in bytes. Long packets are jumbo frames, and segments that somebody else cuts.
 const LONG_BYTES: u64 = 4096;
 
 /// One worker's.

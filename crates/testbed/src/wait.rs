@@ -1,6 +1,6 @@
 //! Waiting for a condition with a deadline: the only way anything here waits.
 //!
-//! A limit is what a real processor needs, with room; one that QEMU emulates gets several times that.
+//! Limits are for a real processor. On a processor that QEMU emulates they are multiplied.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -
     until_some(what, limit, || condition().then_some(()))
 }
 
-/// The same of a machine with such a `/proc/cpuinfo`.
+/// What limits are multiplied by where `processors` is the text of `/proc/cpuinfo`.
 fn patience(processors: &str) -> u32 {
     if processors.contains("QEMU TCG") { EMULATED } else { 1 }
 }

@@ -127,7 +127,7 @@ pub(super) struct Port {
     pub(super) baseline: KernelCounters,
     pub(super) loss: CollectorLoss,
     pub(super) share: Share,
-    /// Of a port for a virtual machine, what its packets take of the pool.
+    /// Only of a virtual machine's port: the account of its frames that are on their way to other workers.
     pub(super) underway: Option<UnderwayAccount>,
     pub(super) rxq: Rxq,
     pub(super) hints: Programs,

@@ -165,11 +165,11 @@ pub(crate) struct Member {
     pub(crate) moves: RatedBucket,
     /// Where its packets are copied to while somebody captures them.
     pub(crate) tap: Option<Box<Tap>>,
-    /// Of a virtual machine's port, at the worker that serves it.
+    /// Only of a virtual machine's port, at the worker that serves it.
     pub(crate) underway: Option<UnderwayAccount>,
 }
 
-/// The account of what is on its way to other workers: virtual machines' ports have one.
+/// The account of a port's frames that are on their way to other workers. Only virtual machines' ports have one.
 #[inline]
 pub(super) fn underway_of(members: &[Option<Box<Member>>], port: PortId) -> Option<&UnderwayAccount> {
     members[usize::from(port.0)].as_deref()?.underway.as_ref()
