@@ -18,6 +18,8 @@ use crate::connectivity::ping_all;
 use crate::harness::{Outcome, Subject, Suite, ensure_program};
 
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long nothing is answered before the port is looked at again.
+const SILENCE: Duration = Duration::from_secs(2);
 
 pub fn register(suite: &mut Suite) {
     suite.once("a_port_that_can_not_be_is_refused_by_name", refused_ports);
@@ -56,7 +58,7 @@ fn all_lost(subject: Subject) -> Outcome {
     assert_eq!(state()?.0, PortState::Up);
     switch("down")?;
     // Enough in each second; ping slows down where replies are missing.
-    let many = Ping::new(hosts[1].v4()).count(150).every(Duration::from_millis(10)).in_vain();
+    let many = Ping::new(hosts[1].v4()).count(150).every(Duration::from_millis(10)).within(SILENCE);
     wait::until("the port to say that it carries nothing", LIMIT, || {
         assert!(many.from(&hosts[0]).is_ok_and(|report| report.received == 0));
         state().is_ok_and(|(state, _)| state == PortState::NotCarrying)

@@ -1,5 +1,6 @@
 //! ping: exact counts.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -80,22 +81,23 @@ impl Ping {
         self
     }
 
-    /// Sends a request each `pause`, and not all at once.
+    /// Sends a request each `pause`, and not all at once, and goes on as long as replies to as many are still to come: only
+    /// the first ones count.
     #[must_use]
     pub fn every(mut self, pause: Duration) -> Ping {
         self.pause = Some(pause);
         self
     }
 
-    /// Ends after this long, whatever is still to be sent: where most replies are missing, ping slows down. What is then
-    /// under way counts as lost.
+    /// Of requests with pauses: ends after this long, in whole seconds, whatever is still to be sent: where most replies
+    /// are missing, ping slows down. What is then under way counts as lost.
     #[must_use]
     pub fn within(mut self, deadline: Duration) -> Ping {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Waits half a second for replies instead of two: for requests that nobody is to answer.
+    /// Of requests without pauses: waits half a second for replies instead of two, because nobody is to answer.
     #[must_use]
     pub fn in_vain(mut self) -> Ping {
         self.patience = LITTLE_PATIENCE;
@@ -141,33 +143,33 @@ impl Ping {
     }
 
     fn run(&self, host: &Host) -> Result<PingReport> {
-        let mut command = match self.deadline {
-            // Interrupted, ping sums up; its own deadline (-w) would have it go on until all replies are there.
-            Some(deadline) => {
-                let mut command = host.netns().command("timeout");
-                command.args(["--signal=INT", &deadline.as_secs().to_string(), "ping"]);
-                command
-            }
-            None => host.netns().command("ping"),
-        };
+        let mut command = host.netns().command("ping");
         let count = self.count.to_string();
-        // All at once, because ping waits for the last replies no longer than twice the longest time before or the
-        // interval: with a short one it gives up on a busy machine.
-        let patience = self.patience.as_secs_f64().to_string();
-        command.args(["-n", "-W", &patience, "-c", &count, "-q"]);
-        match self.pause {
-            Some(pause) => command.args(["-i", &pause.as_secs_f64().to_string()]),
-            None => command.args(["-i", "1", "-l", &count]),
+        command.args(["-n", "-c", &count, "-s", &self.payload_bytes.to_string()]);
+        let limit = match self.pause {
+            Some(pause) => {
+                // A busy machine makes pauses longer.
+                let limit = self.deadline.unwrap_or(Duration::from_secs(10) + 2 * pause * self.count);
+                // Without a deadline ping waits for the last reply no longer than twice the longest time before or the
+                // pause, and gives up on a busy machine. With one it goes on until it has as many replies as wanted.
+                let deadline = limit.as_secs().max(1).to_string();
+                command.args(["-i", &pause.as_secs_f64().to_string(), "-w", &deadline]);
+                limit
+            }
+            // All at once, and then it waits as long as it is told.
+            None => {
+                let patience = self.patience.as_secs_f64().to_string();
+                command.args(["-i", "1", "-l", &count, "-W", &patience]);
+                self.patience
+            }
         };
-        command.args(["-s", &self.payload_bytes.to_string()]);
         if self.forbid_fragments {
             command.args(["-M", "do"]);
         }
         command.arg(self.target.to_string());
-        let sending = self.pause.unwrap_or_default() * self.count;
-        // A busy machine makes pauses longer.
-        let finished = command::run(command, Duration::from_secs(20) + 4 * sending)?;
-        parse(&finished.stdout).ok_or_else(|| {
+        let finished = command::run(command, 2 * limit + Duration::from_secs(20))?;
+        let report = parse_first(&finished.stdout, self.count);
+        report.ok_or_else(|| {
             LabError::output("ping's summary", format!("{}{}", finished.stdout, finished.stderr))
         })
     }
@@ -175,18 +177,30 @@ impl Ping {
 
 /// The most requests in a row that had no reply, of `sent` ones; ping's lines name those that had.
 fn longest_outage(output: &str, sent: u32) -> u32 {
+    let mut replied = replied(output);
+    replied.extend([0, sent + 1]);
+    replied.sort_unstable();
+    replied.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + 1)).max().unwrap_or(0)
+}
+
+/// The numbers of the requests of which ping's lines tell a reply, in the order of the lines.
+fn replied(output: &str) -> Vec<u32> {
     let number = |line: &str| line.split_once("icmp_seq=")?.1.split(' ').next()?.parse::<u32>().ok();
-    let replied = output.lines().filter(|line| line.contains("bytes from")).filter_map(number);
+    let numbers = output.lines().filter(|line| line.contains("bytes from")).filter_map(number);
     // The number has 16 bits on the wire.
-    let unwrapped = replied.scan(0_u32, |last, number| {
+    let unwrapped = numbers.scan(0_u32, |last, number| {
         let ahead = (number as u16).wrapping_sub(*last as u16).cast_signed();
         *last = last.saturating_add_signed(ahead.into());
         Some(*last)
     });
-    let mut replied: Vec<u32> = unwrapped.collect();
-    replied.extend([0, sent + 1]);
-    replied.sort_unstable();
-    replied.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + 1)).max().unwrap_or(0)
+    unwrapped.collect()
+}
+
+/// What ping counted of its first `count` requests: those that it sent while it waited for the last replies do not count.
+fn parse_first(output: &str, count: u32) -> Option<PingReport> {
+    let all = parse(output)?;
+    let replied: HashSet<u32> = replied(output).into_iter().filter(|number| *number <= count).collect();
+    Some(PingReport { sent: all.sent.min(count), received: replied.len() as u32, ..all })
 }
 
 fn parse(output: &str) -> Option<PingReport> {
@@ -217,6 +231,22 @@ mod tests {
         assert_eq!(longest_outage("", 5), 5);
         let wrapped: Vec<u32> = (1..=65_535).chain(0..10).collect();
         assert_eq!(longest_outage(&output(&wrapped), 65_545), 0, "numbers begin anew");
+    }
+
+    #[test]
+    fn requests_sent_while_waiting_for_the_last_replies_do_not_count() {
+        let line = |n: u32| format!("64 bytes from 10.66.0.2: icmp_seq={n} ttl=64 time=0.1 ms\n");
+        let output =
+            |numbers: &[u32], summary: &str| numbers.iter().map(|n| line(*n)).collect::<String>() + summary;
+        let late = output(&[1, 2, 3], "4 packets transmitted, 3 received, 25% packet loss, time 9ms\n");
+        assert!(parse_first(&late, 3).unwrap().is_complete());
+        let lost = output(&[1, 3, 4], "4 packets transmitted, 3 received, 25% packet loss, time 9ms\n");
+        assert_eq!(parse_first(&lost, 3).unwrap(), PingReport { sent: 3, received: 2, duplicates: 0 });
+        let twice = output(
+            &[1, 1, 2],
+            "2 packets transmitted, 2 received, +1 duplicates, 0% packet loss, time 9ms\n",
+        );
+        assert_eq!(parse_first(&twice, 2).unwrap(), PingReport { sent: 2, received: 2, duplicates: 1 });
     }
 
     #[test]
