@@ -105,7 +105,13 @@ impl LoopGuard {
         self.due = Some(Nanos(now.0.saturating_add(interval.0)));
     }
 
-    /// The probe that is due now would tell nothing; the next one is due after an interval.
+    /// Whether a probe that would tell nothing is to be skipped now: it is due, or will be within half an interval. So ports
+    /// that rest are soon looked at all at once, whenever each began.
+    pub fn may_skip(&self, now: Nanos, interval: Nanos) -> bool {
+        self.due().is_some_and(|due| due.since(now) <= interval.0 / 2)
+    }
+
+    /// The next probe would tell nothing; the one after that is due in an interval.
     pub fn skips(&mut self, now: Nanos, interval: Nanos) {
         self.due = self.due.map(|_| Nanos(now.0.saturating_add(interval.0)));
     }

@@ -202,3 +202,27 @@ fn a_probe_that_is_skipped_is_due_an_interval_later_or_when_stations_move() {
     guard.skips(at(1500), SECOND);
     assert_eq!(guard.due(), None, "it carries nothing");
 }
+
+#[test]
+fn ports_that_rest_are_soon_looked_at_all_at_once() {
+    // They began at times of their own.
+    let mut ports: Vec<LoopGuard> = (0..97)
+        .map(|n| {
+            let mut guard = LoopGuard::default();
+            guard.starts(at(n * 10));
+            guard
+        })
+        .collect();
+    let mut looks = Vec::new();
+    while looks.len() < 10 {
+        let now = ports.iter().filter_map(LoopGuard::due).min().unwrap();
+        looks.push(now);
+        for port in ports.iter_mut().filter(|port| port.may_skip(now, SECOND)) {
+            port.skips(now, SECOND);
+        }
+        let latest = ports.iter().filter_map(LoopGuard::due).max().unwrap();
+        assert!(latest.since(now) <= SECOND.0, "each is looked at once in an interval");
+    }
+    let between: Vec<u64> = looks.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert_eq!(between[2..], [SECOND.0; 7], "{looks:?}");
+}

@@ -56,6 +56,16 @@ fn way_of(port: &Port) -> Option<Way> {
 /// A probe, and the netdev that it is to leave by.
 pub(super) type OutgoingProbe = (IfIndex, [u8; PROBE_BYTES]);
 
+/// What all ports together have to do.
+#[derive(Default)]
+struct Survey {
+    /// Ports whose loop is gone.
+    released: Vec<PortId>,
+    is_any_blocked: bool,
+    /// When a port has something to do next.
+    next: Option<Nanos>,
+}
+
 /// What the switch knows of loops besides its ports.
 pub(super) struct Loops {
     probes: Arc<LoopProbes>,
@@ -170,11 +180,18 @@ impl Control {
             self.observe_moves(now);
         }
         let mut changed = self.hear_probes(now);
-        changed.extend(self.release_ports(now));
-        self.forget_echoes(now);
+        let mut survey = self.survey(now);
+        if !survey.released.is_empty() {
+            self.ports.all_beside().for_each(|port| port.probing.passed = None);
+        }
+        changed.append(&mut survey.released);
         self.show_blocked(&changed);
-        let outgoing = self.due_probes(now);
-        self.loops.next_look = self.next_look(now);
+        let mut outgoing = Vec::new();
+        if survey.next.is_some_and(|next| next <= now) {
+            outgoing = self.due_probes(now, !survey.is_any_blocked);
+            survey = self.survey(now);
+        }
+        self.loops.next_look = self.next_look(survey.next, now);
         outgoing
     }
 
@@ -276,29 +293,26 @@ impl Control {
         }
     }
 
-    /// Groups whose probes do not come back any more.
-    fn forget_echoes(&mut self, now: Nanos) {
+    /// Looks at all ports once: thousands of them are not in any cache. Releases those whose loop is gone, and forgets echoes of
+    /// groups whose probes do not come back any more.
+    fn survey(&mut self, now: Nanos) -> Survey {
+        let interval = self.loops.interval;
+        let mut survey = Survey::default();
         for port in self.ports.all_beside() {
-            if port.probing.echoed.is_some_and(|at| now.since(at) > ECHO_LASTS.0) {
-                port.probing.echoed = None;
+            let probing = &mut port.probing;
+            if probing.guard.release(now, interval) {
+                tracing::info!(port = port.spec.port_name(), "released, because the loop is gone");
+                survey.released.push(port.id);
+            }
+            survey.is_any_blocked |= probing.guard.is_blocked();
+            let next = probing.guard.next(interval);
+            survey.next = survey.next.into_iter().chain(next).min();
+            if probing.echoed.is_some_and(|at| now.since(at) > ECHO_LASTS.0) {
+                probing.echoed = None;
                 netdevs::judge_again(port);
             }
         }
-    }
-
-    fn release_ports(&mut self, now: Nanos) -> Vec<PortId> {
-        let interval = self.loops.interval;
-        let mut released = Vec::new();
-        for port in self.ports.all_beside() {
-            if port.probing.guard.release(now, interval) {
-                tracing::info!(port = port.spec.port_name(), "released, because the loop is gone");
-                released.push(port.id);
-            }
-        }
-        if !released.is_empty() {
-            self.ports.all_beside().for_each(|port| port.probing.passed = None);
-        }
-        released
+        survey
     }
 
     /// Has workers and users see which ports are blocked.
@@ -315,21 +329,17 @@ impl Control {
         }
     }
 
-    fn due_probes(&mut self, now: Nanos) -> Vec<OutgoingProbe> {
+    /// The probes that are due. What is blocked stays so while others' probes come in there, so guests may rest only while
+    /// nothing is.
+    fn due_probes(&mut self, now: Nanos, may_rest: bool) -> Vec<OutgoingProbe> {
         let Self { ports, loops, .. } = self;
-        if !ports.values().any(|port| port.probing.guard.is_due(now, 0)) {
-            return Vec::new();
-        }
-        let slack = loops.interval.0 / TOGETHER;
-        // What is blocked stays so while others' probes come in there.
-        let may_rest = !ports.values().any(|port| port.probing.guard.is_blocked());
-        let due = ports.all_beside().filter(|port| port.probing.guard.is_due(now, slack));
-        let due = due.filter_map(|port| {
-            if may_rest && Self::rests(port) {
-                port.probing.guard.skips(now, loops.interval);
+        let (interval, slack) = (loops.interval, loops.interval.0 / TOGETHER);
+        let due = ports.all_beside().filter_map(|port| {
+            if may_rest && port.probing.guard.may_skip(now, interval) && Self::rests(port) {
+                port.probing.guard.skips(now, interval);
                 return None;
             }
-            loops.probe(port, now)
+            port.probing.guard.is_due(now, slack).then(|| loops.probe(port, now)).flatten()
         });
         let (mut outgoing, mut to_guests) = (Vec::new(), BTreeMap::<usize, Vec<ProbeToGuest>>::new());
         for (way, probe) in due {
@@ -344,10 +354,9 @@ impl Control {
         outgoing
     }
 
-    fn next_look(&self, now: Nanos) -> Nanos {
+    fn next_look(&self, due: Option<Nanos>, now: Nanos) -> Nanos {
         let loops = &self.loops;
         let after = |pause: Duration| Nanos(now.0 + pause.as_nanos() as u64);
-        let due = self.ports.values().filter_map(|port| port.probing.guard.next(loops.interval)).min();
         let idle = due.unwrap_or(Nanos(u64::MAX)).max(after(SOON));
         match now.since(loops.last_sent) {
             _ if loops.sent == 0 => idle,
