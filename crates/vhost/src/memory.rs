@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU8;
 
 #[cfg(test)]
 pub(crate) use area::crash;
-pub(crate) use area::{Area, RawDescriptor};
+pub(crate) use area::{Area, RawDescriptor, store_load_fence};
 pub use lent::{Lent, LentBytes, LentPieces};
 pub(crate) use log::DirtyLog;
 use mapping::Mapping;

@@ -1,11 +1,11 @@
 //! The guest's side of a packed ring.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::DriverOptions;
 use super::descriptor::{Descriptor, descriptor_bytes};
 use crate::features::Features;
-use crate::memory::{Area, GuestMemory};
+use crate::memory::{Area, GuestMemory, store_load_fence};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -15,8 +15,6 @@ const USED: u16 = 1 << 15;
 
 #[derive(Debug)]
 pub(super) struct PackedDriver {
-    /// Where the descriptors begin in the guest.
-    start: u64,
     ring: Area,
     driver: Area,
     device: Area,
@@ -36,7 +34,7 @@ pub(super) struct PackedDriver {
 
 impl PackedDriver {
     pub(super) fn new(areas: [Area; 3], options: &DriverOptions) -> Self {
-        let DriverOptions { size, base, start, features, .. } = *options;
+        let DriverOptions { size, base, features, .. } = *options;
         let has_events = features.has(Features::EVENT_IDX);
         let [ring, driver, device] = areas;
         let position = |bits: u32| ((bits & 0x7fff) as u16, bits & 0x8000 != 0);
@@ -50,7 +48,6 @@ impl PackedDriver {
         let slots = vec![0; usize::from(size)];
         let free = size;
         Self {
-            start,
             ring,
             driver,
             device,
@@ -82,27 +79,29 @@ impl PackedDriver {
                 let bytes = descriptor_bytes(descriptor.address, descriptor.len, 0, flags);
                 assert!(memory.write(table + 16 * at as u64, &bytes));
             }
-            self.push(memory, id, (table, 16 * descriptors.len() as u32), INDIRECT);
+            self.push(id, (table, 16 * descriptors.len() as u32), INDIRECT);
             self.slots[usize::from(id)] = 1;
             return;
         }
         for (at, descriptor) in descriptors.iter().enumerate() {
             let more = if at + 1 < descriptors.len() { NEXT } else { 0 };
             let flags = more | if descriptor.writable { WRITE } else { 0 };
-            self.push(memory, id, (descriptor.address, descriptor.len), flags);
+            self.push(id, (descriptor.address, descriptor.len), flags);
         }
         self.slots[usize::from(id)] = descriptors.len() as u16;
     }
 
     /// Writes one descriptor. The first since the last publishing keeps its old flags.
-    fn push(&mut self, memory: &GuestMemory, id: u16, (address, len): (u64, u32), flags: u16) {
+    fn push(&mut self, id: u16, (address, len): (u64, u32), flags: u16) {
         let (index, wrap) = self.next;
         let flags = flags | if wrap { AVAIL } else { USED };
         let at = usize::from(index) * 16;
         let old = self.ring.load_u16(at + 14, Ordering::Relaxed);
         let is_hidden = self.hidden.is_none();
-        let bytes = descriptor_bytes(address, len, id, if is_hidden { old } else { flags });
-        assert!(memory.write(self.start + at as u64, &bytes));
+        let shown = if is_hidden { old } else { flags };
+        let rest = u64::from(len) | u64::from(id) << 32 | u64::from(shown) << 48;
+        self.ring.store_u64(at, address, Ordering::Relaxed);
+        self.ring.store_u64(at + 8, rest, Ordering::Relaxed);
         if is_hidden {
             self.hidden = Some((index, flags));
         }
@@ -118,7 +117,7 @@ impl PackedDriver {
     pub(super) fn publish(&mut self) -> bool {
         let Some((index, flags)) = self.hidden.take() else { return false };
         self.ring.store_u16(usize::from(index) * 16 + 14, flags, Ordering::Release);
-        fence(Ordering::SeqCst);
+        store_load_fence();
         let old = std::mem::replace(&mut self.published, self.next);
         let wants = self.device.load_u32(0, Ordering::Relaxed);
         let event = ((wants & 0x7fff) as u16, wants & 0x8000 != 0);
@@ -166,7 +165,7 @@ impl PackedDriver {
             (true, true) => 2,
         };
         self.driver.store_u32(0, position | flags << 16, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        store_load_fence();
         let flags = self.ring.load_u16(usize::from(index) * 16 + 14, Ordering::Acquire);
         (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
     }

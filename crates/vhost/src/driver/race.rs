@@ -13,14 +13,14 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 
 use super::*;
-use crate::memory::race::in_any_order;
+use crate::memory::race::{in_any_order, settle};
 use crate::virtqueue::Put;
 
 /// Entries of the ring: few, so that it goes round.
 const SIZE: u16 = 8;
 const PACKETS: usize = 20;
 const BYTES: u32 = 64;
-const ORDERS: usize = 300;
+const ORDERS: usize = 1000;
 /// Time between two packets is up to this.
 const GAP_NS: u64 = 30_000;
 
@@ -48,11 +48,13 @@ struct Bell {
 
 impl Bell {
     fn ring(&self) {
+        settle();
         *self.has_rung.lock().expect("no test panics while it holds the lock") = true;
         self.rings.notify_one();
     }
 
     fn wait(&self) {
+        settle();
         let has_rung = self.has_rung.lock().expect("no test panics while it holds the lock");
         *self.rings.wait_while(has_rung, |has_rung| !*has_rung).expect("as above") = false;
     }
@@ -152,6 +154,7 @@ fn receives(options: DriverOptions) {
         now: Nanos(0),
         unshown: 0,
     };
+    settle();
     let worker = thread::spawn(move || worker.run());
     let mut received = 0;
     loop {
@@ -192,6 +195,7 @@ fn sends(options: DriverOptions) {
     let mut queue = driver.device(0).expect("the driver's ring");
     let bell = Arc::new(Bell::default());
     let kick = Arc::clone(&bell);
+    settle();
     let worker = thread::spawn(move || {
         let mut taken = 0;
         loop {

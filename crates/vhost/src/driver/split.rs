@@ -1,11 +1,11 @@
 //! The guest's side of a split ring.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::DriverOptions;
 use super::descriptor::{Descriptor, descriptor_bytes};
 use crate::features::Features;
-use crate::memory::{Area, GuestMemory};
+use crate::memory::{Area, GuestMemory, store_load_fence};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -94,7 +94,7 @@ impl SplitDriver {
             return false;
         }
         self.available.store_u16(2, self.next, Ordering::Release);
-        fence(Ordering::SeqCst);
+        store_load_fence();
         if !self.has_events {
             return self.used.load_u16(0, Ordering::Relaxed) & 1 == 0;
         }
@@ -125,7 +125,7 @@ impl SplitDriver {
         } else {
             self.available.store_u16(0, u16::from(!wanted), Ordering::Relaxed);
         }
-        fence(Ordering::SeqCst);
+        store_load_fence();
         self.used.load_u16(2, Ordering::Acquire) != self.seen
     }
 }

@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::log::DirtyLog;
 use super::mapping::{Mapping, Purpose, prefetch};
@@ -17,12 +17,13 @@ pub(crate) struct Area {
     base: NonNull<u8>,
     len: usize,
     /// Keeps the memory alive.
-    _mapping: Arc<Mapping>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests look at it"))]
+    mapping: Arc<Mapping>,
     /// Where stores are noted, and the guest's address of the first byte.
     log: Option<(Arc<DirtyLog>, u64)>,
 }
 
-// SAFETY: `base` leads into memory that `_mapping`, which is `Send` and `Sync`, keeps alive.
+// SAFETY: `base` leads into memory that `mapping`, which is `Send` and `Sync`, keeps alive.
 unsafe impl Send for Area {}
 // SAFETY: as above; each access is atomic.
 unsafe impl Sync for Area {}
@@ -35,6 +36,14 @@ pub(crate) struct RawDescriptor {
     pub(crate) len: u32,
     pub(crate) third: u16,
     pub(crate) fourth: u16,
+}
+
+/// Between stores to a ring and loads from it: the other end sees the stores before the loads are made.
+#[inline]
+pub(crate) fn store_load_fence() {
+    fence(Ordering::SeqCst);
+    #[cfg(test)]
+    super::race::settle();
 }
 
 impl RawDescriptor {
@@ -56,7 +65,7 @@ impl Area {
     pub(super) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, align: u64) -> Option<Self> {
         let base = mapping.locate(offset, len);
         let is_aligned = (base.addr().get() as u64).is_multiple_of(align.max(2));
-        is_aligned.then(|| Self { base, len, _mapping: Arc::clone(mapping), log: None })
+        is_aligned.then(|| Self { base, len, mapping: Arc::clone(mapping), log: None })
     }
 
     /// Notes all stores in a log.
@@ -87,18 +96,40 @@ impl Area {
         super::race::let_others_go_first();
     }
 
+    /// What a thread sees of bytes that it has loaded: in tests, its own stores that are held back, too.
+    #[inline]
+    fn seen<const LEN: usize>(&self, offset: usize, loaded: [u8; LEN]) -> [u8; LEN] {
+        #[cfg(test)]
+        let loaded = {
+            let mut loaded = loaded;
+            NonNull::new(self.at::<[u8; LEN]>(offset).cast())
+                .into_iter()
+                .for_each(|from| super::race::overlay(from, &mut loaded));
+            loaded
+        };
+        let _ = offset;
+        loaded
+    }
+
+    #[cfg(test)]
+    fn holds_back<const LEN: usize>(&self, offset: usize, bytes: [u8; LEN], order: Ordering) -> bool {
+        let to = NonNull::new(self.at::<[u8; LEN]>(offset).cast());
+        to.is_some_and(|to| super::race::holds_back(&self.mapping, to, &bytes, order))
+    }
+
     #[inline]
     pub(crate) fn load_u16(&self, offset: usize, order: Ordering) -> u16 {
         self.access();
         // SAFETY: `at` checked bounds and alignment; an area begins at a multiple of its parts' size (`Area::new`).
-        u16::from_le(unsafe { AtomicU16::from_ptr(self.at(offset)) }.load(order))
+        let loaded = unsafe { AtomicU16::from_ptr(self.at(offset)) }.load(order);
+        u16::from_le_bytes(self.seen(offset, loaded.to_ne_bytes()))
     }
 
     #[inline]
     pub(crate) fn store_u16(&self, offset: usize, value: u16, order: Ordering) {
         self.access();
         #[cfg(test)]
-        if crash::is_dead() {
+        if crash::is_dead() || self.holds_back(offset, value.to_le_bytes(), order) {
             return;
         }
         // SAFETY: as above.
@@ -110,14 +141,15 @@ impl Area {
     pub(crate) fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
         self.access();
         // SAFETY: as above.
-        u32::from_le(unsafe { AtomicU32::from_ptr(self.at(offset)) }.load(order))
+        let loaded = unsafe { AtomicU32::from_ptr(self.at(offset)) }.load(order);
+        u32::from_le_bytes(self.seen(offset, loaded.to_ne_bytes()))
     }
 
     #[inline]
     pub(crate) fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
         self.access();
         #[cfg(test)]
-        if crash::is_dead() {
+        if crash::is_dead() || self.holds_back(offset, value.to_le_bytes(), order) {
             return;
         }
         // SAFETY: as above.
@@ -129,7 +161,8 @@ impl Area {
     pub(crate) fn load_u64(&self, offset: usize) -> u64 {
         self.access();
         // SAFETY: as above; only areas that begin at a multiple of 16 hold numbers of 8 bytes.
-        u64::from_le(unsafe { AtomicU64::from_ptr(self.at(offset)) }.load(Ordering::Relaxed))
+        let loaded = unsafe { AtomicU64::from_ptr(self.at(offset)) }.load(Ordering::Relaxed);
+        u64::from_le_bytes(self.seen(offset, loaded.to_ne_bytes()))
     }
 
     /// Begins to bring the cache line at `offset` into the processor's cache.
@@ -142,7 +175,7 @@ impl Area {
     pub(crate) fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
         self.access();
         #[cfg(test)]
-        if crash::is_dead() {
+        if crash::is_dead() || self.holds_back(offset, value.to_le_bytes(), order) {
             return;
         }
         // SAFETY: as above; only areas that begin at a multiple of 16 hold numbers of 8 bytes.

@@ -3,14 +3,14 @@
 //!
 //! A lap of the ring is told from the next by a *wrap counter* of one bit at each end.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, ReadyBuffer, WRITE, Walk, usual};
 use super::packed_notes::PackedNotes;
 use super::position::{AVAIL, FLAGS, ID, LEN, Position, USED};
 use super::whereabouts;
 use crate::error::{RingError, VhostError};
-use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
+use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor, store_load_fence};
 
 /// Flags of the event suppression structures: `RING_EVENT_FLAGS_ENABLE`, `_DISABLE`, `_DESC`.
 const ENABLE: u16 = 0;
@@ -204,7 +204,7 @@ impl PackedRing {
     #[inline]
     pub(super) fn wants_call(&mut self) -> bool {
         // The guest writes what it wants, then looks at the ring. We write the ring, then look at what it wants.
-        fence(Ordering::SeqCst);
+        store_load_fence();
         let wants = self.driver.load_u32(0, Ordering::Relaxed);
         let (event, flags) = (Position::from_bits(wants as u16), (wants >> 16) as u16);
         // What was completed since and is not shown yet is decided about when it is.
@@ -224,7 +224,7 @@ impl PackedRing {
         let wants = u32::from(self.next.bits()) | u32::from(flags) << 16;
         self.device.store_u32(0, wants, Ordering::Relaxed);
         // We write what we want, then look at the ring; the guest does the reverse.
-        fence(Ordering::SeqCst);
+        store_load_fence();
         self.is_available(self.next)
     }
 

@@ -1,11 +1,11 @@
 //! The split ring (virtio 1.3, 2.7): a table of descriptors, a ring of available heads, a ring of used ones.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::chain::{Direction, Fetched, INDIRECT, NEXT, Pieces, ReadyBuffer, Walk, usual};
 use super::split_notes;
 use crate::error::{RingError, VhostError};
-use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor};
+use crate::memory::{Area, GuestMemory, Purpose, RawDescriptor, store_load_fence};
 
 /// `VRING_USED_F_NO_NOTIFY` and `VRING_AVAIL_F_NO_INTERRUPT`: both ends use the same bit for "do not disturb".
 const DO_NOT_DISTURB: u16 = 1;
@@ -246,7 +246,7 @@ impl SplitRing {
     #[inline]
     pub(super) fn wants_call(&mut self) -> bool {
         // The guest writes what it wants, then looks at our index. We write our index, then look at what it wants.
-        fence(Ordering::SeqCst);
+        store_load_fence();
         if !self.has_events {
             return self.available.load_u16(FLAGS, Ordering::Relaxed) & DO_NOT_DISTURB == 0;
         }
@@ -269,7 +269,7 @@ impl SplitRing {
             self.used.store_u16(FLAGS, 0, Ordering::Relaxed);
         }
         // We write what we want, then look at the guest's index; the guest does the reverse.
-        fence(Ordering::SeqCst);
+        store_load_fence();
         self.available.load_u16(INDEX, Ordering::Acquire) != self.next.get()
     }
 
