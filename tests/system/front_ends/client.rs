@@ -4,10 +4,12 @@ use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use forebay_control::port::PortState;
 use forebay_testbed::bpffs::BpfFs;
 use forebay_testbed::dut::{Forebay, ForebayOptions};
+use forebay_testbed::programs::{self, testpmd::TestpmdOptions};
 use forebay_testbed::{Lab, wait};
 use forebay_vhost::driver::FrontEnd;
 
@@ -20,6 +22,7 @@ const ENOUGH: u64 = 10_000;
 pub fn register(suite: &mut Suite) {
     suite.once("the_switch_connects_to_a_front_end_in_any_order_and_again", any_order);
     suite.heavy_once("dpdk_that_listens_goes_on_with_each_daemon_that_comes", dpdk);
+    suite.heavy_once("dpdk_is_served_with_each_kind_of_ring", each_kind);
 }
 
 /// Waits for the switch at a socket, and connects the guest.
@@ -147,4 +150,41 @@ fn dpdk() -> Outcome {
     testpmd.keyboard.write_all(b"stop\n")?;
     let is_balanced = || scene.client().stats_check().is_ok_and(|check| check.balanced);
     Ok(wait::until("the counters to balance", LIMIT, is_balanced)?)
+}
+
+/// Packets go round between two ports of DPDK, whatever its rings are, also when its driver has been started again.
+fn each_kind() -> Outcome {
+    ensure_program()?;
+    // Options of the devices, of testpmd, and segments of its packets.
+    let kinds: [(&str, &[&str], &str); 9] = [
+        (",queues=1,mrg_rxbuf=0,in_order=0", &[], "64"),
+        (",queues=1,mrg_rxbuf=0,vectorized=1", &[], "64"),
+        (",queues=1,queue_size=1024", &["--txd=1024", "--rxd=1024"], "64"),
+        (",queues=4", &["--rxq=4", "--txq=4"], "64"),
+        (",queues=1", &["--tx-offloads=0x8000"], "64,128,400"),
+        (",queues=1,packed_vq=1", &["--tx-offloads=0x802c", "--rx-offloads=0x1c"], "64"),
+        (",queues=1,packed_vq=1,mrg_rxbuf=0,in_order=0", &[], "1514"),
+        (",queues=2,packed_vq=1", &["--rxq=2", "--txq=2"], "64"),
+        (",queues=1,packed_vq=1", &["--tx-offloads=0x8000"], "64,128,400"),
+    ];
+    let scene = Scene::in_lab(Lab::new("frontends")?, 0, super::quiet())?;
+    for (device, arguments, packets) in kinds {
+        for port in ["vm1", "vm2"] {
+            scene.add(port, &["--queues", "4"])?;
+        }
+        let sockets = [scene.socket("vm1"), scene.socket("vm2")];
+        let sockets = [sockets[0].as_path(), sockets[1].as_path()];
+        let options = TestpmdOptions { sockets, listens: false, processor: 0, packets, device, arguments };
+        let mut guests = programs::testpmd::Testpmd::start(&scene.lab, &options)?;
+        for time in ["the first time", "the second time"] {
+            let rate = guests.measure(64, Duration::from_millis(100))?;
+            let ports = scene.client().ports()?;
+            assert!(rate > 0.0, "{time}, with `{device}` and segments of {packets} bytes: {ports:?}");
+            guests.restart_ports()?;
+        }
+        drop(guests);
+        scene.client().ok(&["port", "del", "vm1", "vm2"])?;
+    }
+    assert!(scene.client().stats_check()?.balanced);
+    Ok(())
 }

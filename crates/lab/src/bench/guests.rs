@@ -55,7 +55,9 @@ fn measure_size(
         sockets: [&sockets[0].1, &sockets[1].1],
         listens: dut.connects_to_guests(),
         processor: SENDER_CPU,
-        packet_bytes,
+        packets: &packet_bytes.to_string(),
+        device: ",queues=1",
+        arguments: &[],
     };
     let mut guests = Testpmd::start(&lab, &options)?;
     let mut values = Vec::new();

@@ -19,6 +19,8 @@ const BURST: u32 = 32;
 const PROMPT: &str = "testpmd>";
 const RATE: &str = "Rx-pps:";
 const STOPPED: &str = "Done.";
+/// What it writes when ports have stopped or started.
+const DONE: &str = "Done\n";
 /// Ports, each a guest of the switch.
 const PORTS: usize = 2;
 /// Packets pass before they are counted.
@@ -33,8 +35,12 @@ pub struct TestpmdOptions<'a> {
     pub listens: bool,
     /// Processor that it uses alone.
     pub processor: usize,
-    /// Bytes of its packets, without checksum.
-    pub packet_bytes: u32,
+    /// Segments of its packets, in bytes and without checksum: `64`, or `64,128`.
+    pub packets: &'a str,
+    /// Options of its virtio devices, as in `,packed_vq=1`.
+    pub device: &'a str,
+    /// Options of testpmd itself.
+    pub arguments: &'a [&'a str],
 }
 
 /// A testpmd that runs; killed when dropped.
@@ -63,9 +69,9 @@ impl Testpmd {
         for (index, socket) in options.sockets.iter().enumerate() {
             let socket = socket.display();
             let server = if options.listens { ",server=1" } else { "" };
-            let mac = index + 1;
+            let (mac, device) = (index + 1, options.device);
             command.arg(format!(
-                "--vdev=net_virtio_user{index},path={socket},queues=1,mac=02:00:00:00:00:0{mac}{server}"
+                "--vdev=net_virtio_user{index},path={socket},mac=02:00:00:00:00:0{mac}{server}{device}"
             ));
         }
         command.args(["--", "--total-num-mbufs=8192", "--no-lsc-interrupt", "--disable-link-check"]);
@@ -75,7 +81,7 @@ impl Testpmd {
             "--eth-peer=0,02:00:00:00:00:02",
             "--eth-peer=1,02:00:00:00:00:01",
         ]);
-        command.arg(format!("--txpkts={}", options.packet_bytes)).arg("-i");
+        command.arg(format!("--txpkts={}", options.packets)).args(options.arguments).arg("-i");
         let (mut program, input) = Background::start_asking(command, &lab.path("testpmd.log"))?;
         program.wait_for_output(PROMPT, START_LIMIT)?;
         Ok(Testpmd { program, input })
@@ -100,6 +106,20 @@ impl Testpmd {
             output.matches(STOPPED).count() > stopped
         })?;
         Ok(rates.iter().sum())
+    }
+
+    /// Stops both ports and starts them again, as a driver does that is loaded anew.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn restart_ports(&mut self) -> Result<()> {
+        for what in ["stop", "start"] {
+            let done = self.count(DONE);
+            self.say(&format!("port {what} all"))?;
+            self.program
+                .wait_until("its ports", ANSWER_LIMIT, |output| output.matches(DONE).count() > done)?;
+        }
+        Ok(())
     }
 
     /// Packets a second that each port received since this was last asked.

@@ -140,6 +140,12 @@ impl<'a> Walk<'a> {
         Self { memory, pieces, direction, seen: 0, limit, len: 0, has_written: false }
     }
 
+    /// Whether all of it is what the guest sends.
+    #[inline]
+    pub(crate) fn only_reads(&self) -> bool {
+        self.direction == Direction::FromGuest
+    }
+
     /// Adds the buffer of one descriptor, which is not an indirect one.
     #[inline]
     pub(crate) fn add(&mut self, descriptor: RawDescriptor, flags: u16) -> Result<(), RingError> {

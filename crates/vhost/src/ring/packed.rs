@@ -151,11 +151,13 @@ impl PackedRing {
                 if flags & NEXT != 0 {
                     return Err(RingError::IndirectNotAllowed);
                 }
-                // All entries of the table count, in their order, and of their flags only WRITE does.
+                // All entries of the table count, in their order, and of their flags only WRITE does. In what it sends not even
+                // that: DPDK's driver says of its header there that it may be written.
                 let entries = table_entries(descriptor.len);
+                let counts = if walk.only_reads() { INDIRECT } else { WRITE | INDIRECT };
                 walk.add_table(descriptor, self.has_indirect, |entry, at| {
                     let following = at.checked_add(1).filter(|next| u32::from(*next) < entries);
-                    (entry.fourth & (WRITE | INDIRECT), following)
+                    (entry.fourth & counts, following)
                 })?;
                 return Ok(walk.end(id, 1));
             }

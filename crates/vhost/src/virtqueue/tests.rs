@@ -110,6 +110,19 @@ fn a_header_may_lie_in_a_descriptor_of_its_own_or_in_several() {
     }
 }
 
+/// DPDK's virtio driver leaves the header's entry in each table of a packed ring marked so.
+#[test]
+fn a_header_in_a_table_may_be_marked_as_one_to_be_written() {
+    for features in kinds().into_iter().filter(|features| features.has(Features::RING_PACKED)) {
+        let mut driver = driver(features, 8);
+        let mut queue = driver.device(1).expect("the driver's ring");
+        let parts = [Part::Room(12), Part::Bytes(b"payload")];
+        driver.add(&parts, true).expect("the ring is empty");
+        driver.publish();
+        assert_eq!(take_all(&mut queue, 64), Some((NetHeader::default(), b"payload".to_vec())));
+    }
+}
+
 #[test]
 fn a_packet_that_is_discarded_gives_its_buffer_back() {
     for features in kinds() {
