@@ -30,7 +30,7 @@ const SOON: u64 = 100_000_000;
 const PERIOD: u64 = 1_000_000;
 /// The least rate of bulk, as a fraction: 1 byte in 2 ns, 4 Gbit/s.
 const BULK_BYTES_PER_NANO: [u64; 2] = [1, 2];
-/// The least mean length of long packets, in bytes. Long packets are jumbo frames, and segments that somebody else cuts.
+/// From this mean length on, in bytes, packets are long. Jumbo frames are, and TCP packets that a netdev or a guest will cut.
 const LONG_BYTES: u64 = 4096;
 
 /// One worker's.

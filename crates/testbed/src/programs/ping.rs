@@ -183,7 +183,7 @@ fn longest_outage(output: &str, sent: u32) -> u32 {
     replied.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + 1)).max().unwrap_or(0)
 }
 
-/// The numbers of the requests of which ping's lines tell a reply, in the order of the lines.
+/// Sequence numbers of the replies that ping wrote a line about, in the order of the lines.
 fn replied(output: &str) -> Vec<u32> {
     let number = |line: &str| line.split_once("icmp_seq=")?.1.split(' ').next()?.parse::<u32>().ok();
     let numbers = output.lines().filter(|line| line.contains("bytes from")).filter_map(number);

@@ -46,8 +46,8 @@ impl Store {
     }
 
     fn make(self) {
-        // SAFETY: the area that made this store checked that its bytes lie in the mapping, which is still there. All threads
-        // of a model are one, so nobody else is there.
+        // SAFETY: the area that made this store checked that its bytes lie in the mapping, which is still there. Shuttle
+        // runs all threads of a model on one thread of the system, so nobody else accesses them meanwhile.
         unsafe { self.to.copy_from_nonoverlapping(NonNull::from(&self.bytes).cast(), self.len) };
     }
 }

@@ -151,8 +151,8 @@ impl PackedRing {
                 if flags & NEXT != 0 {
                     return Err(RingError::IndirectNotAllowed);
                 }
-                // All entries of the table count, in their order, and of their flags only WRITE does. In what it sends not even
-                // that: DPDK's driver says of its header there that it may be written.
+                // All entries of the table count, in their order, and of their flags only WRITE does. In a table of what a guest
+                // sends WRITE does not count either: DPDK's driver sets it at the entry of its header.
                 let entries = table_entries(descriptor.len);
                 let counts = if walk.only_reads() { INDIRECT } else { WRITE | INDIRECT };
                 walk.add_table(descriptor, self.has_indirect, |entry, at| {
