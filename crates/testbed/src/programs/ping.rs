@@ -15,6 +15,9 @@ use crate::{LabError, Result};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The same where no reply is to come: a reply takes a millisecond.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(500);
+/// What ping lets pass between two requests of those sent all at once, once the kernel had no room for one of them
+/// (ENOBUFS, as when another scenario fills a processor's backlog).
+const AFTER_NO_ROOM: Duration = Duration::from_secs(1);
 /// How long an interrupted ping takes for its summary.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
@@ -156,11 +159,12 @@ impl Ping {
                 command.args(["-i", &pause.as_secs_f64().to_string(), "-w", &deadline]);
                 limit
             }
-            // All at once, and then it waits as long as it is told.
+            // All at once, as long as the kernel has room for them, and then it waits as long as it is told.
             None => {
                 let patience = self.patience.as_secs_f64().to_string();
-                command.args(["-i", "1", "-l", &count, "-W", &patience]);
-                self.patience
+                let interval = AFTER_NO_ROOM.as_secs().to_string();
+                command.args(["-i", &interval, "-l", &count, "-W", &patience]);
+                self.patience + AFTER_NO_ROOM * self.count
             }
         };
         if self.forbid_fragments {
