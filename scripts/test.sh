@@ -16,12 +16,21 @@ started=$(date +%s)
 cargo test --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" | without_successes
 status=$?
 
-# What failed tests said, without backtraces. Of a long run's output the end is read first.
+# What failed tests said, without backtraces: of each the first and the last lines. Of a long run's output the end is read first.
 failures() {
-    awk '/^(test result:|successes:)/ { is_wanted = 0 }
-        /^---- / { lines = 0 }
-        is_wanted && !/^ +([0-9]+:|at) / && lines++ < 30
-        /^failures:/ { is_wanted = 1; lines = 0 }' "$log"
+    awk -v first=10 -v last=20 '
+        function end(   line) {
+            if (lines > first + last) print "[" lines - first - last " lines]"
+            for (line = lines - last + 1; line <= lines; line++) if (line > first) print said[line % last]
+            lines = 0
+        }
+        /^(test result:|successes:|failures:|---- )/ { end() }
+        /^(test result:|successes:)/ { is_wanted = 0 }
+        /^failures:/ { is_wanted = 1 }
+        is_wanted && !/^ +([0-9]+:|at) / {
+            if (++lines <= first) print
+            said[lines % last] = $0
+        }' "$log"
 }
 
 total() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
