@@ -213,7 +213,7 @@ fn a_guest_that_gives_buffers_every_second_is_not_asked_anew() {
     assert!(ring.free >= RING / 4, "{}", ring.free);
 }
 
-/// Buffers that `loud` ports and `floods` leave at least, whoever comes first.
+/// The fewest buffers that are left by so many loud ports and so many floods, in any order.
 fn least_left(buffers: u32, loud: usize, floods: usize) -> f64 {
     let leaves = 0.5_f64.powi(loud as i32) * (8.0_f64 / 9.0).powi(floods as i32);
     f64::from(buffers / 2 + 1) * leaves - 1.0
@@ -246,6 +246,16 @@ proptest! {
             ring.take(taken);
         }
     }
+}
+
+#[test]
+fn each_port_that_comes_after_the_others_takes_half_of_what_is_left() {
+    let mut ring = Ring::new(RING);
+    for left in [64, 32, 16, 8, 4, 2, 1, 0] {
+        ring.saturate(&[to_it(10 + left as u16)]);
+        assert_eq!(ring.free, left);
+    }
+    assert!(!ring.put(VICTIM, 1), "until the guest takes packets");
 }
 
 #[test]

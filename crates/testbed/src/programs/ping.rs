@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The same where no reply is to come: a reply takes a millisecond.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(500);
 /// What ping lets pass between two requests of those sent all at once, once the kernel had no room for one of them
-/// (ENOBUFS, as when another scenario fills a processor's backlog).
+/// (ENOBUFS).
 const AFTER_NO_ROOM: Duration = Duration::from_secs(1);
 /// How long an interrupted ping takes for its summary.
 const END_LIMIT: Duration = Duration::from_secs(10);

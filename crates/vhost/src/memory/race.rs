@@ -47,7 +47,7 @@ impl Store {
 
     fn make(self) {
         // SAFETY: the area that made this store checked that its bytes lie in the mapping, which is still there. Shuttle
-        // runs all threads of a model on one thread of the system, so nobody else accesses them meanwhile.
+        // runs all threads of a model on one thread of the system, so no other one touches these bytes meanwhile.
         unsafe { self.to.copy_from_nonoverlapping(NonNull::from(&self.bytes).cast(), self.len) };
     }
 }
