@@ -68,6 +68,14 @@ impl LoopProbes {
         Ok(Self { watch, seen, switch_id })
     }
 
+    /// Tables that no kernel program writes, for a data plane without a kernel.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn detached(max_ports: u32, switch_id: u64) -> Result<Self, DatapathError> {
+        Ok(Self { watch: Mapped::anonymous(1)?, seen: Mapped::anonymous(max_ports as usize)?, switch_id })
+    }
+
     /// Number of probes that came in at any port. While it stays, nobody need look at the ports.
     pub fn total(&self) -> u64 {
         self.watch.get(0)[1].load(Acquire)
@@ -157,9 +165,7 @@ mod tests {
     use super::*;
 
     fn probes() -> LoopProbes {
-        let memory = "memory can be mapped";
-        let watch = Mapped::anonymous(1).expect(memory);
-        LoopProbes { watch, seen: Mapped::anonymous(3).expect(memory), switch_id: 0x1122_3344_5566_7788 }
+        LoopProbes::detached(3, 0x1122_3344_5566_7788).expect("memory can be mapped")
     }
 
     #[test]

@@ -192,6 +192,12 @@ impl MemorySwitch {
         Ok(Seat { worker, commander, queue, proposals, next_slot: 0, free_slots: Vec::new() })
     }
 
+    /// One of its workers, without the others.
+    #[cfg(test)]
+    pub(crate) fn into_worker(mut self, index: usize) -> Worker {
+        self.seats.swap_remove(index).worker
+    }
+
     /// Forgets all stations that were learned.
     pub fn flush_stations(&mut self) {
         self.shared.fdb.flush(Flush::default());

@@ -17,7 +17,7 @@ use super::exchange::Exchange;
 use super::moderation::{Choice, Moderation};
 use super::outlet::Outlet;
 use super::probes::ProbeToGuest;
-use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
+use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, TURN, Worker, XskSource};
 
 /// Packets of a port that goes lie in front of so many others in the long queue at most.
 const MOST_LONG: usize = 4096;
@@ -211,7 +211,7 @@ impl Worker {
     }
 
     fn take_outlet(&mut self, port: PortId, moment: Moment) -> Option<Box<Outlet>> {
-        while self.deliver_handed(moment.now) > 0 {}
+        while self.deliver_handed(moment.now, TURN) > 0 {}
         let mut outlet = self.outlets[usize::from(port.0)].take()?;
         if let Outlet::Guest(guest) = &mut *outlet {
             self.stop_output(guest);

@@ -45,7 +45,7 @@ impl Worker {
                 }
                 self.call_those_due(moment.now);
                 self.probe_those_due(moment.now);
-                let Some(slot) = self.next() else { break };
+                let Some(slot) = self.next(moment.now) else { break };
                 let turn = self.run_once(slot, moment);
                 packets += turn;
                 served += turn.max(LEAST_TURN);
@@ -65,9 +65,12 @@ impl Worker {
     }
 
     /// The ring whose turn it is.
-    fn next(&mut self) -> Option<Slot> {
+    fn next(&mut self, now: Nanos) -> Option<Slot> {
         if self.run_list.wants_look() {
             self.doorbell.look_now(&mut self.run_list);
+            // Guests that are polled do not kick, so epoll does not know of them.
+            self.look_at_guests();
+            self.pass_on_handed(now);
         }
         let next = self.run_list.pop();
         next.or_else(|| self.look_at_guests().then(|| self.run_list.pop()).flatten()).map(Slot)
@@ -75,15 +78,14 @@ impl Worker {
 
     /// Waits for packets or commands, from `began` on.
     fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
-        if self.doorbell.take_rang() || self.exchange.as_ref().is_some_and(Exchange::has_handed) {
-            self.deliver_handed(began);
-            self.linger.come(began);
-            return Wait::None;
-        }
         let is_anybody_ready = self.doorbell.look_now(&mut self.run_list) | self.look_at_guests();
+        let was_handed = self.pass_on_handed(began);
+        if was_handed {
+            self.linger.come(began);
+        }
         self.tend();
         self.settle_underway();
-        if is_anybody_ready || self.reclaim() {
+        if was_handed || is_anybody_ready || self.reclaim() {
             return Wait::None;
         }
         let comes = self.linger(clock, began);
@@ -95,6 +97,18 @@ impl Worker {
             self.doorbell.sleep(self.wakes_at(now), now, &mut self.run_list);
         }
         if comes { Wait::Awake } else { Wait::Asleep }
+    }
+
+    /// Passes on what other workers have handed over, at most a piece of it. Whether there was anything.
+    fn pass_on_handed(&mut self, now: Nanos) -> bool {
+        let was_handed =
+            self.doorbell.take_rang() || self.exchange.as_ref().is_some_and(Exchange::has_handed);
+        if was_handed {
+            // They go into guests' queues, where large packets gain nothing from a longer piece.
+            let most = self.run_list.pace().piece(0);
+            self.deliver_handed(now, most as usize);
+        }
+        was_handed
     }
 
     /// When the worker is to wake by itself, if it is.
@@ -119,5 +133,119 @@ impl Worker {
         }
         self.shared.worker_cell(self.index).linger_ns.add(waited);
         comes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
+    use forebay_control::PortId;
+    use forebay_control::vlan::VlanMode;
+    use forebay_kernel::LoopProbes;
+    use forebay_policy::{Standing, Turn};
+    use forebay_pool::FrameSize;
+    use forebay_vhost::Features;
+    use forebay_vhost::driver::{Driver, DriverOptions};
+    use forebay_wire::net_header::NetHeader;
+
+    use super::*;
+    use crate::attention::Attention;
+    use crate::memory::{MemoryOptions, MemoryPort, MemorySwitch, Sent, WayIn};
+    use crate::pool_instance::Stock;
+    use crate::worker::{
+        Feed, GuestCells, GuestSource, ModeratedQueue, ProbeNotes, QUANTUM_BYTES, ServedSource, Source,
+    };
+
+    const FLOOD: Slot = Slot(1);
+    const GUEST: Slot = Slot(2);
+    const NOW: Nanos = Nanos(1_000_000);
+
+    /// The second worker of two, which has so many packets of the first one, and polls a guest; and the guest.
+    fn worker_and_guest(handed: usize) -> (Worker, Driver) {
+        let memory = "there is memory";
+        let mut switch = MemorySwitch::new(MemoryOptions::default()).expect(memory);
+        let [from, _] = [0, 1].map(|owner| {
+            let (vlan, isolated, way_in, worker) = (VlanMode::All, false, WayIn::Queue, 0);
+            switch.add_port(MemoryPort { vlan, isolated, way_in, worker, owner }).expect("room for a port")
+        });
+        let packet: Arc<[u8]> = [&[0xff; 6][..], &[2; 6], &[7; 48]].concat().into();
+        switch.obey(0);
+        for _ in 0..handed {
+            assert_eq!(switch.send(from, &packet), Sent::Waits);
+            let _ = switch.turn(0);
+        }
+        switch.obey(1);
+        let mut worker = switch.into_worker(1);
+        assert_eq!(worker.handed_frames() as usize, handed);
+        let Stock { arena, .. } = Stock::new(NonZeroU32::MIN, FrameSize::B2048).expect(memory);
+        let guest = Driver::new(DriverOptions::new(Features::VERSION_1, 8, 2048)).expect("a driver");
+        let virtqueue = guest.device(1).expect("the driver's ring");
+        let cells = Arc::new(GuestCells::new(Arc::new(Attention::new().expect("an eventfd"))));
+        let probes =
+            ProbeNotes { notes: Arc::new(LoopProbes::detached(3, 1).expect(memory)), port: PortId(2) };
+        let queue = ModeratedQueue::new(virtqueue, 0, Arc::default());
+        let source = GuestSource::new((queue, 0), Features::VERSION_1, (cells, probes), (0, arena));
+        worker.sources[GUEST.index()] = Some(Box::new(ServedSource {
+            feed: Feed::Port(PortId(2)),
+            source: Source::Guest(Box::new(source)),
+            gauge: Arc::default(),
+            account: None,
+            turn: Turn::new(QUANTUM_BYTES),
+            is_calm: false,
+        }));
+        worker.poll_guest(GUEST);
+        (worker, guest)
+    }
+
+    fn send(guest: &mut Driver) {
+        guest.send(NetHeader::default(), &[&[7; 60]]).expect("the ring has room");
+        guest.publish();
+    }
+
+    /// Has the worker meet somebody sparse and then a flood.
+    fn hurry(worker: &mut Worker) {
+        worker.wake(GUEST);
+        assert_eq!(worker.next(NOW), Some(GUEST));
+        worker.run_list.served(GUEST.0, 1, Standing::Empty);
+        worker.wake(FLOOD);
+    }
+
+    /// The flood has a piece of its turn.
+    fn serve_flood(worker: &mut Worker) {
+        assert_eq!(worker.next(NOW), Some(FLOOD));
+        worker.run_list.served(FLOOD.0, 16, Standing::Interrupted);
+    }
+
+    #[test]
+    fn a_guest_that_is_polled_goes_before_the_next_piece_of_a_flood() {
+        let (mut worker, mut guest) = worker_and_guest(0);
+        hurry(&mut worker);
+        (0..3).for_each(|_| serve_flood(&mut worker));
+        send(&mut guest);
+        assert_eq!([worker.next(NOW), worker.next(NOW)], [GUEST, FLOOD].map(Some));
+    }
+
+    #[test]
+    fn what_another_worker_hands_over_goes_before_the_next_piece_of_a_flood() {
+        let (mut worker, _guest) = worker_and_guest(20);
+        hurry(&mut worker);
+        serve_flood(&mut worker);
+        for left in [4, 0] {
+            serve_flood(&mut worker);
+            assert_eq!(worker.handed_frames(), left);
+        }
+    }
+
+    #[test]
+    fn a_flood_here_and_one_from_another_worker_let_others_be_seen() {
+        let (mut worker, mut guest) = worker_and_guest(200);
+        let mut clock = Clock::new(worker.shared.started);
+        worker.wake(FLOOD);
+        serve_flood(&mut worker);
+        send(&mut guest);
+        assert_eq!(worker.wait(&mut clock, NOW), Wait::None);
+        assert_eq!((worker.handed_frames(), worker.next(NOW)), (72, Some(GUEST)));
     }
 }

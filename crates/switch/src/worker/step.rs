@@ -2,7 +2,7 @@
 
 use super::clock::Moment;
 use super::exchange::Exchange;
-use super::{Slot, Source, Worker};
+use super::{Slot, Source, TURN, Worker};
 
 impl Worker {
     /// What the loop does between two waits, once: obey, pass on what was handed over, serve one source. Says how many
@@ -11,7 +11,7 @@ impl Worker {
         self.arrivals.settle(moment);
         self.obey(moment);
         self.call_those_due(moment.now);
-        let handed = self.deliver_handed(moment.now);
+        let handed = self.deliver_handed(moment.now, TURN);
         self.observe_poll(self.run_list.is_empty(), moment.now);
         let served = self.run_list.pop().map_or(0, |slot| self.run_once(Slot(slot), moment));
         self.await_kicks();

@@ -6,12 +6,12 @@ use forebay_pool::Arena;
 use forebay_vhost::LentBytes;
 use forebay_wire::net_header::NetHeader;
 
+use super::Worker;
 use super::dispatch::{Dispatch, Packet, count_sent, show_owed};
 use super::parcel::{Leaving, Sent, Undeliverable};
 use super::record::Record;
 use super::source::underway_of;
 use super::verdict::Verdict;
-use super::{TURN, Worker};
 use crate::topology::Topology;
 
 impl Worker {
@@ -74,14 +74,13 @@ impl Worker {
         cell.departed.add(departed);
     }
 
-    /// Queues what other workers handed over for outputs that this worker owns, at most a turn of it. Says how many packets
-    /// that was.
-    pub(super) fn deliver_handed(&mut self, now: Nanos) -> usize {
+    /// Queues what other workers handed over for outputs that this worker owns, at most so many packets. Says how many that was.
+    pub(super) fn deliver_handed(&mut self, now: Nanos, most: usize) -> usize {
         let Some(exchange) = &mut self.exchange else { return 0 };
         exchange.hear();
         let topology = self.topology.load();
         let mut passed = 0;
-        while passed < TURN && exchange.take(&mut self.handed) {
+        while passed < most && exchange.take(&mut self.handed) {
             passed += 1;
             let Leaving { port, packets, .. } = self.handed[0].leaving;
             let sent = match &mut self.outlets[usize::from(port.0)] {
