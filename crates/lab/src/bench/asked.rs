@@ -29,21 +29,24 @@ pub(super) const INTO_GUEST: &str = "container to virtual machine, one TCP strea
 pub(super) const BETWEEN_GUESTS: &str = "virtual machine to virtual machine, one TCP stream, Gbit/s";
 pub(super) const GUEST_P50: &str = "virtual machine, TCP request/response p50, µs";
 pub(super) const GUEST_P99: &str = "virtual machine, TCP request/response p99, µs";
-/// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins.
-pub(super) const IN: [&str; 5] = [
+/// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins, and how many of the
+/// datagrams that were sent came out.
+pub(super) const IN: [&str; 6] = [
     "uplink to container, one TCP stream, Gbit/s",
     "uplink to container, eight TCP streams, Gbit/s",
     "uplink to container, 18-byte datagrams received, Mpps",
     "uplink to container, TCP request/response p50, µs",
     "uplink to container, TCP request/response p99, µs",
+    "uplink to container, of these datagrams arrived, %",
 ];
 /// The other way.
-pub(super) const OUT: [&str; 5] = [
+pub(super) const OUT: [&str; 6] = [
     "container to uplink, one TCP stream, Gbit/s",
     "container to uplink, eight TCP streams, Gbit/s",
     "container to uplink, 18-byte datagrams received, Mpps",
     "container to uplink, TCP request/response p50, µs",
     "container to uplink, TCP request/response p99, µs",
+    "container to uplink, of these datagrams arrived, %",
 ];
 
 /// One ratio that is asked for.

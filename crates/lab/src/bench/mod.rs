@@ -93,9 +93,10 @@ impl Benchmark {
             Benchmark::SmallPackets => {
                 &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, BridgeNetfilter, Ovs, BareTcx, BareXdp]
             }
-            Benchmark::TcpStream | Benchmark::TcpStreams8 | Benchmark::SmallUdp | Benchmark::Web => {
+            Benchmark::TcpStream | Benchmark::TcpStreams8 | Benchmark::Web => {
                 &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx]
             }
+            Benchmark::SmallUdp => &[Tcx, Xdp, Bridge, BridgeNetfilter, BridgeXdp, BareTcx],
             Benchmark::Latency => &[Tcx, Xdp, TcxSlow, XdpSlow, Bridge, BridgeNetfilter, Ovs, BareTcx],
             Benchmark::Uplink => &[Uplink, BridgeXdp, Bridge],
             Benchmark::Connections => &[Tcx, Xdp, Bridge, BridgeNetfilter, BareTcx, TcxRule],

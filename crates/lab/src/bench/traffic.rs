@@ -44,7 +44,7 @@ pub(super) fn uplink(contender: Contender, duration: Duration) -> Result<Vec<Val
     let (beyond, container) = pair.ends();
     let mut values = Vec::new();
     for (from, to, names) in [(beyond, container, asked::IN), (container, beyond, asked::OUT)] {
-        let [one, eight, small, p50, p99] = names;
+        let [one, eight, small, p50, p99, share] = names;
         let server = IperfServer::start(&pair.lab, to)?;
         for (metric, count) in [(one, 1), (eight, 8)] {
             values.push(streamed(metric, count, duration, [from, to])?);
@@ -52,6 +52,7 @@ pub(super) fn uplink(contender: Contender, duration: Duration) -> Result<Vec<Val
         drop(server);
         let received = datagrams::measure(from, to, SENDER_CPU, duration)?;
         values.push(Value::new(small, received.per_second / 1e6));
+        values.push(Value::new(share, received.share * 100.0));
         let times = rates::on_sender_cpu(|| latency::tcp(from, to, duration))?;
         values.push(Value::new(p50, times.p50.as_secs_f64() * 1e6));
         values.push(Value::new(p99, times.p99.as_secs_f64() * 1e6));
