@@ -29,6 +29,7 @@ pub enum FdbCommand {
         vlan: Vid,
     },
     /// Delete one entry, static or learned
+    #[command(alias = "delete")]
     Del {
         /// Ethernet address, as in 02:00:00:00:00:01
         mac: MacAddr,

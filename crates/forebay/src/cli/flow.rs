@@ -20,6 +20,7 @@ pub enum FlowCommand {
     /// Example: forebay flow add --priority 10 --ip-proto tcp --dst 10.0.0.0/8 --dport 23 --action drop
     Add(FlowAddArgs),
     /// Delete rules by their numbers
+    #[command(alias = "delete")]
     Del {
         /// Numbers of the rules, as `forebay flow list` shows them
         #[arg(required = true, value_name = "ID")]

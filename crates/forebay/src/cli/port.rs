@@ -14,6 +14,7 @@ pub enum PortCommand {
     /// Make network devices (netdevs) ports of the switch
     Add(PortAddArgs),
     /// Delete ports; their netdevs stay
+    #[command(alias = "delete")]
     Del {
         /// Names of the ports
         #[arg(required = true, value_name = "PORT")]

@@ -18,6 +18,16 @@ fn all_help(command: &mut clap::Command, path: &str, text: &mut String) {
 }
 
 #[test]
+fn delete_may_be_written_out() {
+    for (short, rest) in [("port del", "veth1"), ("fdb del", "02:00:00:00:00:01"), ("flow del", "7")] {
+        let parsed =
+            [short.to_owned(), format!("{short}ete")].map(|verb| parse(&format!("forebay {verb} {rest}")));
+        let [short, long] = parsed.map(|parsed| format!("{:?}", parsed.expect("a command")));
+        assert_eq!(short, long);
+    }
+}
+
+#[test]
 fn the_definition_is_consistent() {
     Cli::command().debug_assert();
 }
