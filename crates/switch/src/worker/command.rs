@@ -17,7 +17,7 @@ use super::exchange::Exchange;
 use super::moderation::{Choice, Moderation};
 use super::outlet::Outlet;
 use super::probes::ProbeToGuest;
-use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, TURN, Worker, XskSource};
+use super::{Feed, Member, ServedSource, Slot, Source, SuppliedBy, Supply, Worker, XskSource};
 
 /// Packets of a port that goes lie in front of so many others in the long queue at most.
 const MOST_LONG: usize = 4096;
@@ -211,7 +211,9 @@ impl Worker {
     }
 
     fn take_outlet(&mut self, port: PortId, moment: Moment) -> Option<Box<Outlet>> {
-        while self.deliver_handed(moment.now, TURN) > 0 {}
+        // All that was handed over until now, and no more: other workers may go on for ever.
+        let most = self.exchange.as_ref().map_or(0, Exchange::longest_wait);
+        self.deliver_handed(moment.now, most);
         let mut outlet = self.outlets[usize::from(port.0)].take()?;
         if let Outlet::Guest(guest) = &mut *outlet {
             self.stop_output(guest);

@@ -35,6 +35,8 @@ pub(crate) struct Exchange {
     /// By worker; to itself there is none.
     to: Vec<Option<Towards>>,
     from: Vec<Inbound>,
+    /// Whose packet is taken next.
+    turn: usize,
     /// Ports with an account that took frames for packets under way, and whether each port is one.
     owing: Vec<PortId>,
     owes: Box<[bool]>,
@@ -77,6 +79,7 @@ impl Exchange {
                 magazine: Magazine::new(Arc::clone(pool)),
                 to: Vec::new(),
                 from: Vec::new(),
+                turn: 0,
                 owing: Vec::with_capacity(ports),
                 owes: vec![false; ports].into_boxed_slice(),
                 bell: Arc::new(Attention::new()?),
@@ -164,9 +167,13 @@ impl Exchange {
         self.bell.listen();
     }
 
-    /// The frames of the next packet that was handed over, into `packet`, which is empty. Whether there was one.
+    /// The frames of the next packet that was handed over, into `packet`, which is empty. Whether there was one. Workers take
+    /// turns, packet by packet.
     pub(super) fn take(&mut self, packet: &mut Vec<Parcel>) -> bool {
-        for Inbound { parcels, taken } in &mut self.from {
+        let workers = self.from.len();
+        for _ in 0..workers {
+            let Inbound { parcels, taken } = &mut self.from[self.turn];
+            self.turn = (self.turn + 1) % workers;
             while let Ok(parcel) = parcels.pop() {
                 let taken = &taken[usize::from(parcel.leaving.input.0)];
                 taken.store(taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
@@ -178,6 +185,11 @@ impl Exchange {
             }
         }
         false
+    }
+
+    /// After so many packets, all that were handed over before the first of them have been taken.
+    pub(super) fn longest_wait(&self) -> usize {
+        self.from.len() * EXCHANGE_FRAMES
     }
 
     /// Frames that were handed over and not yet taken.
@@ -250,12 +262,16 @@ mod tests {
     const OUTPUT: PortId = PortId(3);
     const FRAMES: u32 = 4096;
 
-    fn exchange() -> (Arc<Pool>, Exchange, Exchange) {
+    fn exchanges<const WORKERS: usize>() -> (Arc<Pool>, [Exchange; WORKERS]) {
         let frames = NonZeroU32::new(FRAMES).expect("not zero");
         let (arena, frames) = Arena::new(frames, FrameSize::B2048).expect("some memory");
         let pool = Arc::new(Pool::new(frames));
-        let ends = Exchange::connect(2, 4, &Arc::new(arena), &pool).expect("two eventfds");
-        let [one, other] = ends.try_into().unwrap_or_else(|_| unreachable!("two workers have two ends"));
+        let ends = Exchange::connect(WORKERS, 4, &Arc::new(arena), &pool).expect("an eventfd for each");
+        (pool, ends.try_into().unwrap_or_else(|_| unreachable!("each worker has an end")))
+    }
+
+    fn exchange() -> (Arc<Pool>, Exchange, Exchange) {
+        let (pool, [one, other]) = exchanges();
         (pool, one, other)
     }
 
@@ -285,6 +301,22 @@ mod tests {
             assert_eq!(quiet, EXCHANGE_FRAMES / 4, "as much as is free then");
             assert_eq!(take_all(&mut other), flooded + quiet);
         }
+    }
+
+    #[test]
+    fn a_worker_that_floods_lets_other_workers_packets_pass() {
+        let (_pool, [mut floods, mut last, mut quiet]) = exchanges();
+        (0..100).for_each(|_| hand(&mut floods, FLOODS, 100).expect("there is room"));
+        hand(&mut quiet, QUIET, 100).expect("there is room");
+        let mut packet = Vec::new();
+        let mut inputs = [0, 1].map(|_| {
+            assert!(last.take(&mut packet));
+            let input = packet[0].leaving.input;
+            last.free(&mut packet);
+            input
+        });
+        inputs.sort();
+        assert_eq!(inputs, [FLOODS, QUIET]);
     }
 
     #[test]
