@@ -234,3 +234,41 @@ impl MemorySwitch {
         &self.stock.pool
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_control::vlan::VlanMode;
+    use forebay_kernel::FlowCount;
+
+    use super::*;
+
+    #[test]
+    fn what_a_flow_carries_before_it_is_in_the_book_is_counted() {
+        let mut switch = MemorySwitch::new(MemoryOptions::default()).expect("there is memory");
+        let [here, there] = [0, 0].map(|worker| {
+            let (vlan, isolated, way_in, owner) = (VlanMode::All, false, WayIn::Queue, 0);
+            switch.add_port(MemoryPort { vlan, isolated, way_in, worker, owner }).expect("room for a port")
+        });
+        let packet = |from, to| -> Arc<[u8]> {
+            [&[2, 0, 0, 0, 0, to][..], &[2, 0, 0, 0, 0, from], &[7; 48]].concat().into()
+        };
+        let mut carry = |switch: &mut MemorySwitch, from: u8, to: u8, port| {
+            assert_ne!(switch.send(port, &packet(from, to)), Sent::NoPort);
+            assert!(switch.settle(100));
+            switch.keep();
+        };
+        carry(&mut switch, 2, 1, there);
+        carry(&mut switch, 1, 2, here);
+        let [number] = switch.book.numbers()[..] else { panic!("not one flow: {}", switch.flows()) };
+        switch.book.flush();
+        switch.sweep();
+        let early = FlowCount { packets: 3, bytes: 300 };
+        switch.book.table().carry(number, early);
+        // Until then the worker does not propose it again.
+        switch.advance(Nanos::from_secs(2));
+        carry(&mut switch, 1, 2, here);
+        assert_eq!(switch.book.numbers(), [number], "it has the same place again");
+        let counters = switch.counters(here).expect("the port is there");
+        assert_eq!((counters.rx_packets, counters.rx_bytes), (2 + early.packets, 2 * 60 + early.bytes));
+    }
+}

@@ -199,8 +199,8 @@ impl FlowBook {
             self.totals.no_slot += 1;
             return;
         };
-        let settled = self.table.count(number);
-        let carried = FlowCount::default();
+        // Places are free with counters at 0. Programs may have followed the flow before this line.
+        let [carried, settled] = [FlowCount::default(); 2];
         self.entries.insert(number, Entry { proposal, verdict, installed: now, used: now, carried, settled });
         self.port(proposal.key.port_id()).share.entered();
         self.totals.installed += 1;
