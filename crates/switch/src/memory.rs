@@ -252,7 +252,7 @@ mod tests {
         let packet = |from, to| -> Arc<[u8]> {
             [&[2, 0, 0, 0, 0, to][..], &[2, 0, 0, 0, 0, from], &[7; 48]].concat().into()
         };
-        let mut carry = |switch: &mut MemorySwitch, from: u8, to: u8, port| {
+        let carry = |switch: &mut MemorySwitch, from: u8, to: u8, port| {
             assert_ne!(switch.send(port, &packet(from, to)), Sent::NoPort);
             assert!(switch.settle(100));
             switch.keep();
