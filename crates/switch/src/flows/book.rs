@@ -199,9 +199,11 @@ impl FlowBook {
             self.totals.no_slot += 1;
             return;
         };
-        // Places are free with counters at 0. Programs may have followed the flow before this line.
-        let [carried, settled] = [FlowCount::default(); 2];
-        self.entries.insert(number, Entry { proposal, verdict, installed: now, used: now, carried, settled });
+        // The place had counters at 0 when it was free. Programs may have counted in it since.
+        let nothing = FlowCount::default();
+        let entry =
+            Entry { proposal, verdict, installed: now, used: now, carried: nothing, settled: nothing };
+        self.entries.insert(number, entry);
         self.port(proposal.key.port_id()).share.entered();
         self.totals.installed += 1;
     }

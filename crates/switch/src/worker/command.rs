@@ -211,8 +211,8 @@ impl Worker {
     }
 
     fn take_outlet(&mut self, port: PortId, moment: Moment) -> Option<Box<Outlet>> {
-        // All that was handed over until now, and no more: other workers may go on for ever.
-        let most = self.exchange.as_ref().map_or(0, Exchange::longest_wait);
+        // What was handed over until now. Other workers may hand over more without end.
+        let most = self.exchange.as_ref().map_or(0, Exchange::capacity);
         self.deliver_handed(moment.now, most);
         let mut outlet = self.outlets[usize::from(port.0)].take()?;
         if let Outlet::Guest(guest) = &mut *outlet {

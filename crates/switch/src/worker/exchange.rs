@@ -187,8 +187,9 @@ impl Exchange {
         false
     }
 
-    /// After so many packets, all that were handed over before the first of them have been taken.
-    pub(super) fn longest_wait(&self) -> usize {
+    /// Packets that all rings to this worker hold at most. Whoever takes this many has taken each packet that was there when it
+    /// began.
+    pub(super) fn capacity(&self) -> usize {
         self.from.len() * EXCHANGE_FRAMES
     }
 

@@ -67,10 +67,7 @@ impl Worker {
     /// The ring whose turn it is.
     fn next(&mut self, now: Nanos) -> Option<Slot> {
         if self.run_list.wants_look() {
-            self.doorbell.look_now(&mut self.run_list);
-            // Guests that are polled do not kick, so epoll does not know of them.
-            self.look_at_guests();
-            self.pass_on_handed(now);
+            self.look_around(now);
         }
         let next = self.run_list.pop();
         next.or_else(|| self.look_at_guests().then(|| self.run_list.pop()).flatten()).map(Slot)
@@ -78,14 +75,10 @@ impl Worker {
 
     /// Waits for packets or commands, from `began` on.
     fn wait(&mut self, clock: &mut Clock, began: Nanos) -> Wait {
-        let is_anybody_ready = self.doorbell.look_now(&mut self.run_list) | self.look_at_guests();
-        let was_handed = self.pass_on_handed(began);
-        if was_handed {
-            self.linger.come(began);
-        }
+        let is_there_work = self.look_around(began);
         self.tend();
         self.settle_underway();
-        if was_handed || is_anybody_ready || self.reclaim() {
+        if is_there_work || self.reclaim() {
             return Wait::None;
         }
         let comes = self.linger(clock, began);
@@ -99,16 +92,21 @@ impl Worker {
         if comes { Wait::Awake } else { Wait::Asleep }
     }
 
-    /// Passes on what other workers have handed over, at most a piece of it. Whether there was anything.
-    fn pass_on_handed(&mut self, now: Nanos) -> bool {
+    /// Lists the sources that have packets, and delivers packets that other workers handed over, at most a piece. Says whether
+    /// there was either.
+    fn look_around(&mut self, now: Nanos) -> bool {
+        let is_anybody_ready = self.doorbell.look_now(&mut self.run_list);
+        // Guests that are polled do not kick, so epoll does not know of them.
+        let is_guest_ready = self.look_at_guests();
         let was_handed =
             self.doorbell.take_rang() || self.exchange.as_ref().is_some_and(Exchange::has_handed);
         if was_handed {
             // They go into guests' queues, where large packets gain nothing from a longer piece.
             let most = self.run_list.pace().piece(0);
             self.deliver_handed(now, most as usize);
+            self.linger.come(now);
         }
-        was_handed
+        is_anybody_ready | is_guest_ready | was_handed
     }
 
     /// When the worker is to wake by itself, if it is.
@@ -162,7 +160,7 @@ mod tests {
     const GUEST: Slot = Slot(2);
     const NOW: Nanos = Nanos(1_000_000);
 
-    /// The second worker of two, which has so many packets of the first one, and polls a guest; and the guest.
+    /// A worker that polls a guest, and that guest. Another worker has handed this number of packets to the worker.
     fn worker_and_guest(handed: usize) -> (Worker, Driver) {
         let memory = "there is memory";
         let mut switch = MemorySwitch::new(MemoryOptions::default()).expect(memory);
@@ -204,7 +202,7 @@ mod tests {
         guest.publish();
     }
 
-    /// Has the worker meet somebody sparse and then a flood.
+    /// The worker serves one packet of the guest. After that it serves floods in pieces. Then the flood begins.
     fn hurry(worker: &mut Worker) {
         worker.wake(GUEST);
         assert_eq!(worker.next(NOW), Some(GUEST));
@@ -246,6 +244,6 @@ mod tests {
         serve_flood(&mut worker);
         send(&mut guest);
         assert_eq!(worker.wait(&mut clock, NOW), Wait::None);
-        assert_eq!((worker.handed_frames(), worker.next(NOW)), (72, Some(GUEST)));
+        assert_eq!((worker.handed_frames(), worker.next(NOW)), (200 - TURN as u32, Some(GUEST)));
     }
 }

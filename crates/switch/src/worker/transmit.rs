@@ -74,7 +74,7 @@ impl Worker {
         cell.departed.add(departed);
     }
 
-    /// Queues what other workers handed over for outputs that this worker owns, at most so many packets. Says how many that was.
+    /// Queues packets that other workers handed over for this worker's outputs, at most `most`. Says how many it took.
     pub(super) fn deliver_handed(&mut self, now: Nanos, most: usize) -> usize {
         let Some(exchange) = &mut self.exchange else { return 0 };
         exchange.hear();
