@@ -7,8 +7,8 @@
 //!
 //! The rule it keeps: N ports that send as much as they can leave 1/(N+1) of the shared half, and N ports that flood leave
 //! 8/(N+8), once each has its part. A port that comes before the others has more until the guest takes its packets; so N
-//! ports that fill the ring one after the other leave 1/2ᴺ at first, or (8/9)ᴺ if they flood. Of 256
-//! buffers eight loud ports then leave none. A port that has nothing in the ring finds room in what is left.
+//! ports that fill the ring one after the other leave 1/2ᴺ at first, or (8/9)ᴺ if they flood. Of 256 buffers eight loud
+//! ports then leave none. A port that has nothing in the ring finds room in what is left.
 //!
 //! ```text
 //!  ┌───────── most ─────────┐

@@ -29,8 +29,8 @@ pub(super) const INTO_GUEST: &str = "container to virtual machine, one TCP strea
 pub(super) const BETWEEN_GUESTS: &str = "virtual machine to virtual machine, one TCP stream, Gbit/s";
 pub(super) const GUEST_P50: &str = "virtual machine, TCP request/response p50, µs";
 pub(super) const GUEST_P99: &str = "virtual machine, TCP request/response p99, µs";
-/// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins, and how many of the
-/// datagrams that were sent came out.
+/// From an uplink to a container: streams, datagrams, request and response that the uplink's side begins, and the share of the
+/// datagrams that arrived.
 pub(super) const IN: [&str; 6] = [
     "uplink to container, one TCP stream, Gbit/s",
     "uplink to container, eight TCP streams, Gbit/s",

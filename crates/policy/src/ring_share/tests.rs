@@ -213,7 +213,8 @@ fn a_guest_that_gives_buffers_every_second_is_not_asked_anew() {
     assert!(ring.free >= RING / 4, "{}", ring.free);
 }
 
-/// The fewest buffers that are left by so many loud ports and so many floods, in any order.
+/// How many buffers at least are free after these numbers of loud ports and floods have sent all they can. The order in which
+/// they send does not matter.
 fn least_left(buffers: u32, loud: usize, floods: usize) -> f64 {
     let leaves = 0.5_f64.powi(loud as i32) * (8.0_f64 / 9.0).powi(floods as i32);
     f64::from(buffers / 2 + 1) * leaves - 1.0
