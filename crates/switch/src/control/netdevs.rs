@@ -139,7 +139,8 @@ impl Control {
         for port in self.ports.all_beside() {
             let counters = self.datapath.counters(port.id.0).since(&port.baseline);
             let lost = port.loss.lost_packets();
-            changed.extend(port.carrying.observe(&counters, lost).then_some(port.id));
+            let followed = || self.flows.book().counters(port.id).rx_packets;
+            changed.extend(port.carrying.observe(&counters, lost, followed).then_some(port.id));
         }
         for id in changed {
             let Some(port) = self.ports.get_mut(&id) else { continue };

@@ -2,7 +2,8 @@
 //!
 //! A driver may accept a program and then lose every frame that the program hands over. So each second it is looked at what
 //! became of the packets for the slow path. Packets that were lost because a tenant sends too many do not count: its port
-//! carries.
+//! carries. Nor does it say more than it knows: such a second may be over and leave a port all of whose packets are carried
+//! by flows, so that none comes that could arrive.
 
 use forebay_kernel::KernelCounters;
 
@@ -15,13 +16,19 @@ pub(super) struct Carrying {
     collected: u64,
     refused: u64,
     lost: u64,
+    followed: u64,
     reason: Option<&'static str>,
 }
 
 impl Carrying {
-    /// Looks at what has been counted; `lost` packets were handed over and never seen again. Says whether the reason is
-    /// another.
-    pub(super) fn observe(&mut self, counters: &KernelCounters, lost: u64) -> bool {
+    /// Looks at what has been counted; `lost` packets were handed over and never seen again, `followed` ones were carried
+    /// by flows, which is asked only where nothing arrives. Says whether the reason is another.
+    pub(super) fn observe(
+        &mut self,
+        counters: &KernelCounters,
+        lost: u64,
+        followed: impl FnOnce() -> u64,
+    ) -> bool {
         let before = *self;
         self.collected = counters.collected_packets;
         self.refused = counters.refused_packets;
@@ -35,6 +42,13 @@ impl Carrying {
             self.reason = Some("its driver's frames cannot be handed to the slow path");
         } else if lost >= FEW {
             self.reason = Some("what is handed to the slow path does not arrive there");
+        }
+        if self.reason.is_some() {
+            self.followed = followed();
+            let is_followed = self.followed != before.followed && before.reason.is_some();
+            if refused == 0 && lost == 0 && is_followed {
+                self.reason = None;
+            }
         }
         self.reason != before.reason
     }
@@ -63,24 +77,37 @@ mod tests {
         }
     }
 
+    fn none() -> u64 {
+        0
+    }
+
     #[test]
     fn a_port_whose_packets_are_all_lost_says_so_until_one_arrives() {
         let mut carrying = Carrying::default();
-        assert!(!carrying.observe(&counters(5, 0), 0) && carrying.reason().is_none());
-        assert!(carrying.observe(&counters(5, FEW), 0));
+        assert!(!carrying.observe(&counters(5, 0), 0, none) && carrying.reason().is_none());
+        assert!(carrying.observe(&counters(5, FEW), 0, none));
         assert!(carrying.reason().is_some_and(|reason| reason.contains("driver")), "{carrying:?}");
         // Nothing comes, and nothing is known.
-        assert!(!carrying.observe(&counters(5, FEW), 0) && carrying.reason().is_some());
-        assert!(carrying.observe(&counters(6, 2 * FEW), 0) && carrying.reason().is_none());
-        assert!(carrying.observe(&counters(6, 2 * FEW), FEW) && carrying.reason().is_some());
+        assert!(!carrying.observe(&counters(5, FEW), 0, none) && carrying.reason().is_some());
+        assert!(carrying.observe(&counters(6, 2 * FEW), 0, none) && carrying.reason().is_none());
+        assert!(carrying.observe(&counters(6, 2 * FEW), FEW, none) && carrying.reason().is_some());
     }
 
     #[test]
     fn a_few_lost_packets_or_some_beside_others_say_nothing() {
         let mut carrying = Carrying::default();
         for second in 1..10 {
-            assert!(!carrying.observe(&counters(second, 1000 * second), 1000 * second), "{second}");
+            assert!(!carrying.observe(&counters(second, 1000 * second), 1000 * second, none), "{second}");
         }
-        assert!(!carrying.observe(&counters(9, 9000 + FEW - 1), 9000), "few");
+        assert!(!carrying.observe(&counters(9, 9000 + FEW - 1), 9000, none), "few");
+    }
+    #[test]
+    fn a_port_whose_flows_carry_all_that_comes_is_not_accused_for_ever() {
+        let mut carrying = Carrying::default();
+        let lost = counters(0, FEW);
+        assert!(carrying.observe(&lost, 0, || 100) && carrying.reason().is_some());
+        assert!(!carrying.observe(&lost, 0, || 100) && carrying.reason().is_some(), "nothing comes");
+        assert!(!carrying.observe(&counters(0, FEW + 1), 0, || 200), "one is lost beside");
+        assert!(carrying.observe(&counters(0, FEW + 1), 0, || 201) && carrying.reason().is_none());
     }
 }
