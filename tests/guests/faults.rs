@@ -74,9 +74,7 @@ fn send_until(from: &forebay_testbed::Host, frame: &[u8], stop: &AtomicBool) -> 
 }
 
 fn is_up(client: &Client) -> Result<()> {
-    wait::until("the NIC's port to be up", DEVICE_LIMIT, || {
-        client.port("nic").is_ok_and(|port| port.state == PortState::Up)
-    })
+    client.wait_port_state_for("nic", PortState::Up, DEVICE_LIMIT)
 }
 
 /// The PCI device of one of the switch's NICs, of whatever driver.

@@ -284,7 +284,7 @@ fn unplug(membership: &str, without: PortState) -> Outcome {
             // The host's bond must have noticed, too, that a cable ends nowhere; so it is told.
             scene.far.netns().ip(&["link", "set", MEMBERS[member], "down"])?;
             dut::wait_until_it_carries(&scene.far, &scene.containers[0])?;
-            scene.ping("with one member")?;
+            scene.wait_for_pings("pings with one member to be answered")?;
         }
         write(Path::new("/sys/bus/pci/rescan"), "1")?;
         let name =

@@ -17,6 +17,7 @@ use crate::Outcome;
 const STREAM_BYTES: u64 = 4 << 20;
 const JUMBO_MTU: u32 = 9000;
 const CHANGE_LIMIT: Duration = Duration::from_secs(10);
+const PINGS_LIMIT: Duration = Duration::from_secs(10);
 /// IPv4 and ICMP headers.
 const PING_HEADERS: u32 = 28;
 
@@ -63,25 +64,33 @@ impl Scene {
 
     /// Pings between each container and the far host, both ways.
     fn ping_with(&self, what: &str, ping: impl Fn(&Host) -> Ping) -> Result<()> {
-        for container in &self.containers {
-            for (from, to) in [(container, &self.far), (&self.far, container)] {
-                let report = ping(to).from(from)?;
-                let ports = || self.switch.client().ok(&["stats"]).map(|said| said.stdout);
-                assert!(
-                    report.is_complete(),
-                    "{what}, {} to {}: {report:?}\n{}",
-                    from.name(),
-                    to.name(),
-                    ports()?
-                );
-            }
-        }
+        let unanswered = self.unanswered(ping)?;
+        assert!(unanswered.is_none(), "{what}, {}", unanswered.unwrap_or_default());
         Ok(())
     }
 
-    /// A few short ones.
-    pub fn ping(&self, what: &str) -> Result<()> {
-        self.ping_with(what, |to| Ping::new(to.v4()))
+    /// The first of these pings that is not answered as it should be, and what the switch has counted then.
+    fn unanswered(&self, ping: impl Fn(&Host) -> Ping) -> Result<Option<String>> {
+        for container in &self.containers {
+            for (from, to) in [(container, &self.far), (&self.far, container)] {
+                let report = ping(to).from(from)?;
+                if !report.is_complete() {
+                    let ports = self.switch.client().ok(&["stats"])?.stdout;
+                    return Ok(Some(format!("{} to {}: {report:?}\n{ports}", from.name(), to.name())));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A few short ones, until all are answered: these hosts' flood goes the slow path for a moment after each change, and
+    /// their own packets wait in the same ring.
+    pub fn wait_for_pings(&self, what: &str) -> Result<()> {
+        wait::until_ok(what, PINGS_LIMIT, || match self.unanswered(|to| Ping::new(to.v4())) {
+            Ok(None) => Ok(()),
+            Ok(Some(unanswered)) => Err(unanswered),
+            Err(error) => Err(error.to_string()),
+        })
     }
 
     fn stream(&self, v6: bool) -> Result<()> {

@@ -21,16 +21,36 @@ static PATIENCE: LazyLock<u32> =
 /// # Errors
 /// [`LabError::Waited`] when the time is over.
 pub fn until_some<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
+    look(limit, || condition().ok_or(()))
+        .map_err(|((), limit)| LabError::Waited { what: what.to_owned(), limit })
+}
+
+/// Looks until `condition` yields a value; until then it says what is there instead.
+///
+/// # Errors
+/// [`LabError::Waited`] when the time is over, with what the last look said.
+pub fn until_ok<T>(
+    what: &str,
+    limit: Duration,
+    condition: impl FnMut() -> std::result::Result<T, String>,
+) -> Result<T> {
+    look(limit, condition)
+        .map_err(|(seen, limit)| LabError::Waited { what: format!("{what}; seen last: {seen}"), limit })
+}
+
+/// What the last look said, and the time it had, when that is over.
+fn look<T, E>(
+    limit: Duration,
+    mut condition: impl FnMut() -> std::result::Result<T, E>,
+) -> std::result::Result<T, (E, Duration)> {
     let limit = limit * *PATIENCE;
     let deadline = Instant::now() + limit;
     loop {
-        if let Some(value) = condition() {
-            return Ok(value);
+        match condition() {
+            Ok(value) => return Ok(value),
+            Err(seen) if Instant::now() >= deadline => return Err((seen, limit)),
+            Err(_) => std::thread::sleep(PAUSE),
         }
-        if Instant::now() >= deadline {
-            return Err(LabError::Waited { what: what.to_owned(), limit });
-        }
-        std::thread::sleep(PAUSE);
     }
 }
 
@@ -61,6 +81,8 @@ mod tests {
         assert_eq!(third.unwrap(), 3);
         let error = until("pigs to fly", Duration::ZERO, || false).unwrap_err();
         assert!(error.to_string().contains("pigs to fly"), "{error}");
+        let error = until_ok("pigs to fly", Duration::ZERO, || Err::<(), _>("one that walks".to_owned()));
+        assert!(error.unwrap_err().to_string().contains("one that walks"));
     }
 
     #[test]

@@ -128,8 +128,19 @@ impl Client {
     /// # Errors
     /// When it isn't in ten seconds.
     pub fn wait_port_state(&self, name: &str, state: PortState) -> Result<()> {
-        let what = format!("port {name} to be {state}");
-        wait::until(&what, Duration::from_secs(10), || self.port(name).is_ok_and(|port| port.state == state))
+        self.wait_port_state_for(name, state, Duration::from_secs(10))
+    }
+
+    /// Waits as long as this until a port is in this state.
+    ///
+    /// # Errors
+    /// When it isn't then. The error says how it is instead.
+    pub fn wait_port_state_for(&self, name: &str, state: PortState, limit: Duration) -> Result<()> {
+        wait::until_ok(&format!("port {name} to be {state}"), limit, || match self.port(name) {
+            Ok(port) if port.state == state => Ok(()),
+            Ok(port) => Err(format!("{} {}", port.state, port.state_reason)),
+            Err(error) => Err(error.to_string()),
+        })
     }
 
     /// The forwarding database.
