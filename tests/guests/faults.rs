@@ -36,6 +36,7 @@ pub fn under_traffic_of(scene: Scene, mut fault: impl FnMut(&Scene, u32) -> Outc
     let log = scene.lab.path("quiet-ping.log");
     let [one, other] = &scene.containers;
     let (outcome, quiet, outage) = std::thread::scope(|scope| {
+        let flood = Flood(&stop);
         let senders = [(&scene.far, one), (one, &scene.far)].map(|(from, to)| {
             let (stop, frame) = (&stop, datagram(from, to));
             scope.spawn(move || send_until(from, &frame, stop))
@@ -43,7 +44,7 @@ pub fn under_traffic_of(scene: Scene, mut fault: impl FnMut(&Scene, u32) -> Outc
         let during = Ping::new(other.v4())
             .every(PAUSE)
             .during(one, &log, || Ok((0..TIMES).try_for_each(|time| fault(&scene, time))));
-        stop.store(true, Ordering::Relaxed);
+        drop(flood);
         senders.into_iter().try_for_each(|sender| sender.join().expect("sending does not panic"))?;
         during
     })?;
@@ -61,6 +62,15 @@ pub fn under_traffic_of(scene: Scene, mut fault: impl FnMut(&Scene, u32) -> Outc
 fn datagram(from: &forebay_testbed::Host, to: &forebay_testbed::Host) -> Vec<u8> {
     let end = |host: &forebay_testbed::Host| (host.mac(), host.v4().octets(), 9);
     Frame::udp4(end(from), end(to), &[0; 200]).build()
+}
+
+/// Ends the senders, also after a panic: a scope waits for its threads.
+struct Flood<'a>(&'a AtomicBool);
+
+impl Drop for Flood<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A NIC that is down takes no frames, which is no error here.
