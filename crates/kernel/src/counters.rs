@@ -42,6 +42,15 @@ impl KernelCounters {
             far_packets: self.far_packets.wrapping_sub(earlier.far_packets),
         }
     }
+
+    /// Slow path packets that the port's program handed to the collector.
+    pub fn handed_over(&self) -> u64 {
+        self.slow_path_packets
+            .wrapping_sub(self.refused_packets)
+            .wrapping_sub(self.over_threshold_packets)
+            .wrapping_sub(self.ring_full_packets)
+            .wrapping_sub(self.too_big_packets)
+    }
 }
 
 /// The counters of every port id.

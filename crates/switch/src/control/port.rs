@@ -392,13 +392,7 @@ impl CollectorLoss {
 
 /// Slow path packets that were neither seen by the collector's program nor refused.
 fn gap(counters: KernelCounters) -> u64 {
-    let gap = counters
-        .slow_path_packets
-        .wrapping_sub(counters.collected_packets)
-        .wrapping_sub(counters.refused_packets)
-        .wrapping_sub(counters.over_threshold_packets)
-        .wrapping_sub(counters.ring_full_packets)
-        .wrapping_sub(counters.too_big_packets);
+    let gap = counters.handed_over().wrapping_sub(counters.collected_packets);
     // The port's program may count a packet as one less than the kernel then makes of it.
     gap.cast_signed().max(0).cast_unsigned()
 }

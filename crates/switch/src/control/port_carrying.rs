@@ -2,8 +2,8 @@
 //!
 //! A driver may accept a program and then lose every frame that the program hands over. So each second it is looked at what
 //! became of the packets for the slow path. Packets that were lost because a tenant sends too many do not count: its port
-//! carries. Nor does it say more than it knows: such a second may be over and leave a port all of whose packets are carried
-//! by flows, so that none comes that could arrive.
+//! carries. Nor do packets whose loss is noticed only when no more come: others beside them arrived. And such a second may
+//! be over and leave a port all of whose packets are carried by flows, so that none comes that could arrive.
 
 use forebay_kernel::KernelCounters;
 
@@ -16,6 +16,8 @@ pub(super) struct Carrying {
     collected: u64,
     refused: u64,
     lost: u64,
+    /// Handed over, as counted when one was seen to have arrived.
+    handed_over: u64,
     followed: u64,
     reason: Option<&'static str>,
 }
@@ -36,11 +38,14 @@ impl Carrying {
         let refused = self.refused.wrapping_sub(before.refused);
         // What was taken for lost may turn up.
         let lost = lost.saturating_sub(before.lost);
+        let handed_over = counters.handed_over();
+        let in_vain = handed_over.wrapping_sub(self.handed_over);
         if self.collected != before.collected {
+            self.handed_over = handed_over;
             self.reason = None;
         } else if refused >= FEW {
             self.reason = Some("its driver's frames cannot be handed to the slow path");
-        } else if lost >= FEW {
+        } else if lost >= FEW && in_vain >= FEW {
             self.reason = Some("what is handed to the slow path does not arrive there");
         }
         if self.reason.is_some() {
@@ -77,6 +82,12 @@ mod tests {
         }
     }
 
+    fn handed_over(collected: u64, handed_over: u64) -> KernelCounters {
+        let counters = KernelCounters { slow_path_packets: handed_over, ..counters(collected, 0) };
+        assert_eq!(counters.handed_over(), handed_over);
+        counters
+    }
+
     fn none() -> u64 {
         0
     }
@@ -90,7 +101,19 @@ mod tests {
         // Nothing comes, and nothing is known.
         assert!(!carrying.observe(&counters(5, FEW), 0, none) && carrying.reason().is_some());
         assert!(carrying.observe(&counters(6, 2 * FEW), 0, none) && carrying.reason().is_none());
-        assert!(carrying.observe(&counters(6, 2 * FEW), FEW, none) && carrying.reason().is_some());
+        let mut unseen = counters(6, 2 * FEW);
+        unseen.slow_path_packets += FEW;
+        assert!(carrying.observe(&unseen, FEW, none));
+        assert!(carrying.reason().is_some_and(|reason| reason.contains("does not arrive")), "{carrying:?}");
+    }
+
+    #[test]
+    fn a_loss_that_is_noticed_when_no_more_packets_come_says_nothing() {
+        let mut carrying = Carrying::default();
+        assert!(!carrying.observe(&handed_over(1000, 1000 + 2 * FEW), 0, none));
+        assert!(!carrying.observe(&handed_over(1000, 1000 + 2 * FEW), 2 * FEW, none));
+        assert!(!carrying.observe(&handed_over(1000, 999 + 3 * FEW), 3 * FEW, none), "few since one arrived");
+        assert!(carrying.observe(&handed_over(1000, 1000 + 3 * FEW), 4 * FEW, none));
     }
 
     #[test]
@@ -101,6 +124,7 @@ mod tests {
         }
         assert!(!carrying.observe(&counters(9, 9000 + FEW - 1), 9000, none), "few");
     }
+
     #[test]
     fn a_port_whose_flows_carry_all_that_comes_is_not_accused_for_ever() {
         let mut carrying = Carrying::default();
