@@ -13,7 +13,7 @@ use forebay_kernel::netlink::{Link, netdev_genl};
 use forebay_policy::Lane;
 use forebay_xsk::{FillRing, PortSocket, Queue, QueueOptions, RxRing, XskError};
 
-use super::port::Ring;
+use super::ring::Ring;
 use super::rings::{Opened, Service, no_socket};
 use super::{Change, hints, share};
 use crate::pool_instance::Stock;

@@ -24,7 +24,8 @@ use forebay_control::saved::{Asked, SavedPort, SavedState, Seen};
 use forebay_control::{IfIndex, PortCounters, PortId};
 use forebay_kernel::{LeftStations, Pins};
 
-use super::port::{Counted, Port};
+use super::counted::Counted;
+use super::port::Port;
 use super::{Change, Control};
 use crate::flows::SettledFlow;
 use crate::topology::PortEntry;

@@ -13,7 +13,8 @@ use forebay_kernel::Bank;
 use forebay_policy::Lane;
 
 use super::attach::{self, Attaching, Fitting};
-use super::port::{Binding, Ring};
+use super::port::Binding;
+use super::ring::Ring;
 use super::rings::{Service, Wanted, no_socket};
 use super::{Change, Control, hints, share};
 use crate::worker::Feed;

@@ -5,7 +5,8 @@ use forebay_control::page_pool::{PagePool, PagePoolIds};
 use forebay_policy::Lane;
 
 use super::Control;
-use super::port::{Port, Ring};
+use super::port::Port;
+use super::ring::Ring;
 use crate::pool_instance::{PoolInstance, SupplyGauge};
 
 impl Control {

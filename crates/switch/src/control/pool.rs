@@ -15,8 +15,9 @@ use forebay_kernel::{Accounts, Bank};
 use forebay_policy::Lane;
 use forebay_xsk::{Queue, Statistics};
 
-use super::port::{self, Binding, Port, Ring};
+use super::port::{Binding, Port};
 use super::port_rxq::{RefillSettings, Rxq};
+use super::ring::{self, Ring};
 use super::share;
 use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 
@@ -178,7 +179,7 @@ impl PoolSide {
 
     /// Takes the shared rings out that leave. What the kernel dropped at them stays counted.
     pub(super) fn take_leaving_rings(&mut self) -> Vec<Ring> {
-        self.past_shared_drops = port::drops_at(&self.leaving_rings, self.past_shared_drops);
+        self.past_shared_drops = ring::drops_at(&self.leaving_rings, self.past_shared_drops);
         std::mem::take(&mut self.leaving_rings)
     }
 
@@ -188,7 +189,7 @@ impl PoolSide {
 
     /// What the kernel dropped at rings that ports share: no port's, because the kernel does not say whose.
     pub(super) fn shared_drops(&self) -> Statistics {
-        port::drops_at(self.all_shared_rings(), self.past_shared_drops)
+        ring::drops_at(self.all_shared_rings(), self.past_shared_drops)
     }
 
     /// Packets of workers to themselves that found their ring full, by collectors that stand.
@@ -201,7 +202,7 @@ impl PoolSide {
     /// Frames that the accounts of shared rings hold, and those that workers saw there.
     pub(super) fn shared_frames(&self) -> [u64; 2] {
         let seen = self.all_shared_rings().map(|ring| ring.gauge.used.get()).sum();
-        [port::held(&self.shared_rings, &self.leaving_rings), seen]
+        [ring::held(&self.shared_rings, &self.leaving_rings), seen]
     }
 
     /// All of the pool's memory.

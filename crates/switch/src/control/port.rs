@@ -1,35 +1,35 @@
 //! A port as the control side holds it.
 
-use std::ops::AddAssign;
 use std::sync::{Arc, Weak};
 
 use forebay_control::group::PciAddress;
 use forebay_control::port::{AttachKind, PortShow, PortSpec, PortState};
 use forebay_control::rss::RssSteering;
-use forebay_control::{DropReason, IfIndex, PortCounters, PortId};
+use forebay_control::{IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
-use forebay_kernel::{Bank, KernelCounters, Promiscuous, RingAccount, UnicastFilter};
+use forebay_kernel::{KernelCounters, Promiscuous, RingAccount, UnicastFilter};
 use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
-use forebay_xsk::{PortSocket, Statistics};
+use forebay_xsk::Statistics;
 
 use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
 use super::port_coalesce::{NetdevSettings, Sides};
 use super::port_guest::Guest;
+use super::port_loss::CollectorLoss;
 use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
 use super::received::Received;
+use super::ring::{self, Ring};
 use super::tuning::Tuning;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::output::Output;
-use crate::pool_instance::{Stock, SupplyGauge};
-use crate::settled;
+use crate::pool_instance::Stock;
 use crate::topology::PortEntry;
 use crate::vlan::PortVlans;
-use crate::worker::{EXCHANGE_FRAMES, Slot, UnderwayAccount};
+use crate::worker::{EXCHANGE_FRAMES, UnderwayAccount};
 
 /// What a port holds of its netdev, while there is one.
 pub(super) struct Attachment {
@@ -62,22 +62,6 @@ pub(super) enum Binding {
     Shared,
     /// In rings of its own on its netdev.
     Direct,
-}
-
-/// A ring that a worker serves, with its socket.
-pub(super) struct Ring {
-    pub(super) worker: usize,
-    pub(super) slot: Slot,
-    /// Where the kernel's table has its socket.
-    pub(super) bank: Bank,
-    pub(super) depth: u32,
-    pub(super) socket: Arc<PortSocket>,
-    pub(super) gauge: Arc<RingGauge>,
-    pub(super) account: RingAccount,
-    /// What had been taken when the account was last looked at.
-    pub(super) taken: u64,
-    /// Its own supply of frames, where it has one.
-    pub(super) supply: Option<SupplyGauge>,
 }
 
 /// One port, from `port add` to `port del`, whatever happens to its netdev.
@@ -235,7 +219,7 @@ impl Port {
 
     /// What the kernel dropped at its sockets.
     pub(super) fn socket_drops(&self) -> Statistics {
-        drops_at(self.all_rings(), self.past_drops)
+        ring::drops_at(self.all_rings(), self.past_drops)
     }
 
     /// The workers that serve it.
@@ -272,7 +256,7 @@ impl Port {
 
     /// Frames that its accounts say it holds.
     pub(super) fn used(&self) -> u64 {
-        held(&self.rings, &self.leaving_rings)
+        ring::held(&self.rings, &self.leaving_rings)
             + self.underway.as_ref().map_or(0, |underway| underway.account.used())
     }
 
@@ -323,210 +307,5 @@ impl Port {
             rx_ring_depth: self.rings.first().map_or(0, |ring| ring.depth),
             counters,
         }
-    }
-}
-
-/// `past` and what the kernel has dropped at `rings` since they were opened.
-pub(super) fn drops_at<'a>(rings: impl IntoIterator<Item = &'a Ring>, past: Statistics) -> Statistics {
-    let mut sum = past;
-    for ring in rings {
-        sum = add(sum, ring.socket.statistics().unwrap_or_default());
-    }
-    sum
-}
-
-/// Frames that the accounts of `rings` and of `leaving` ones hold. A ring and the one in whose place it is have one account.
-pub(super) fn held(rings: &[Ring], leaving: &[Ring]) -> u64 {
-    let is_replaced = |old: &&Ring| rings.iter().any(|ring| ring.worker == old.worker);
-    let mut counted: Vec<usize> = Vec::new();
-    let alone = leaving.iter().filter(|old| !is_replaced(old)).filter(|old| {
-        let is_first = !counted.contains(&old.worker);
-        counted.push(old.worker);
-        is_first
-    });
-    rings.iter().chain(alone).map(|ring| ring.account.used()).sum()
-}
-
-pub(super) fn add(a: Statistics, b: Statistics) -> Statistics {
-    Statistics { rx_dropped: a.rx_dropped + b.rx_dropped, rx_ring_full: a.rx_ring_full + b.rx_ring_full }
-}
-
-/// Tells packets that the collector lost from packets that are on their way through it.
-///
-/// Both look the same in the counters: slow path packets that the port's program counted and the collector's has not yet
-/// seen. The collector's rings hold only so many, so what goes beyond is lost; and when nothing moves for [`QUIET`], all
-/// of it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CollectorLoss {
-    seen: KernelCounters,
-    /// When `seen` was seen for the first time.
-    since: Nanos,
-    lost_packets: u64,
-}
-
-/// How long the counters must stand still. Several requests may look at once, so two looks alone say nothing.
-const QUIET: Nanos = Nanos(settled::PAUSE.as_nanos() as u64);
-
-impl CollectorLoss {
-    /// Looks at `counters`; `room` is how many packets can be under way. Says whether all is accounted for.
-    pub(super) fn observe(&mut self, counters: KernelCounters, room: u64, now: Nanos) -> bool {
-        let gap = gap(counters);
-        if counters != self.seen {
-            self.lost_packets = self.lost_packets.max(gap.saturating_sub(room));
-            (self.seen, self.since) = (counters, now);
-        } else if now.0.saturating_sub(self.since.0) >= QUIET.0 {
-            self.lost_packets = gap;
-        }
-        self.lost_packets == gap
-    }
-
-    /// Counts all that is missing as lost: nothing can be under way any more.
-    pub(super) fn conclude(&mut self, counters: KernelCounters) {
-        self.lost_packets = gap(counters);
-    }
-
-    pub(super) fn lost_packets(&self) -> u64 {
-        self.lost_packets
-    }
-}
-
-/// Slow path packets that were neither seen by the collector's program nor refused.
-fn gap(counters: KernelCounters) -> u64 {
-    let gap = counters.handed_over().wrapping_sub(counters.collected_packets);
-    // The port's program may count a packet as one less than the kernel then makes of it.
-    gap.cast_signed().max(0).cast_unsigned()
-}
-
-/// Everything that was counted for one port or several, in the raw.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
-    pub(super) cells: PortCounters,
-    /// What an earlier process had counted, everything included.
-    pub(super) base: PortCounters,
-    /// What the kernel carried by flows.
-    pub(super) carried: PortCounters,
-    pub(super) tx_copies: u64,
-    pub(super) kernel: KernelCounters,
-    pub(super) sockets: Statistics,
-    pub(super) collector_lost: u64,
-    /// Loop probes that left, and such that came in.
-    pub(super) probes: [u64; 2],
-}
-
-/// The sums of deleted ports.
-pub(super) type Retired = Counted;
-
-impl Counted {
-    /// The port's counters as users see them: a packet that the kernel dropped was received too.
-    pub(super) fn counters(&self) -> PortCounters {
-        let mut shown = self.cells;
-        shown += self.carried;
-        shown += self.base;
-        shown.tx_loop_probes += self.probes[0];
-        shown.rx_loop_probes += self.probes[1];
-        let kernel_drops = [
-            (DropReason::NoFrame, self.sockets.rx_dropped),
-            (DropReason::RxRingFull, self.sockets.rx_ring_full + self.kernel.ring_full_packets),
-            (DropReason::RxTooBig, self.kernel.too_big_packets),
-            (DropReason::CollectorFull, self.collector_lost + self.kernel.refused_packets),
-            (DropReason::OverThreshold, self.kernel.over_threshold_packets),
-            (DropReason::PortDown, self.kernel.unclaimed_packets),
-        ];
-        for (reason, packets) in kernel_drops {
-            shown.drops[reason] += packets;
-            shown.rx_packets += packets;
-        }
-        shown
-    }
-}
-
-impl AddAssign for Counted {
-    fn add_assign(&mut self, other: Self) {
-        self.cells += other.cells;
-        self.carried += other.carried;
-        self.base += other.base;
-        self.tx_copies += other.tx_copies;
-        self.kernel = sum(self.kernel, other.kernel);
-        self.sockets = add(self.sockets, other.sockets);
-        self.collector_lost += other.collector_lost;
-        self.probes.iter_mut().zip(other.probes).for_each(|(sum, probes)| *sum += probes);
-    }
-}
-
-fn sum(a: KernelCounters, b: KernelCounters) -> KernelCounters {
-    KernelCounters {
-        slow_path_packets: a.slow_path_packets.wrapping_add(b.slow_path_packets),
-        collected_packets: a.collected_packets.wrapping_add(b.collected_packets),
-        unclaimed_packets: a.unclaimed_packets.wrapping_add(b.unclaimed_packets),
-        refused_packets: a.refused_packets.wrapping_add(b.refused_packets),
-        over_threshold_packets: a.over_threshold_packets.wrapping_add(b.over_threshold_packets),
-        ring_full_packets: a.ring_full_packets.wrapping_add(b.ring_full_packets),
-        too_big_packets: a.too_big_packets.wrapping_add(b.too_big_packets),
-        far_packets: a.far_packets.wrapping_add(b.far_packets),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn counters(slow_path: u64, collected: u64) -> KernelCounters {
-        KernelCounters { slow_path_packets: slow_path, collected_packets: collected, ..Default::default() }
-    }
-
-    #[test]
-    fn packets_on_their_way_are_not_lost() {
-        let mut loss = CollectorLoss::default();
-        assert!(!loss.observe(counters(1000, 900), 256, Nanos(0)));
-        assert_eq!(loss.lost_packets(), 0);
-        assert!(loss.observe(counters(1000, 1000), 256, QUIET));
-    }
-
-    #[test]
-    fn what_cannot_be_on_its_way_is_lost() {
-        let mut loss = CollectorLoss::default();
-        loss.observe(counters(10_000, 1000), 256, Nanos(0));
-        assert_eq!(loss.lost_packets(), 9000 - 256);
-    }
-
-    #[test]
-    fn when_nothing_moves_the_rest_is_lost() {
-        let mut loss = CollectorLoss::default();
-        loss.observe(counters(1000, 990), 256, Nanos(7));
-        assert!(loss.observe(counters(1000, 990), 256, Nanos(7 + QUIET.0)));
-        assert_eq!(loss.lost_packets(), 10);
-    }
-
-    #[test]
-    fn two_readers_at_once_take_nothing_on_its_way_for_lost() {
-        let mut loss = CollectorLoss::default();
-        for look in 0..100 {
-            assert!(!loss.observe(counters(1000, 990), 256, Nanos(look)), "look {look}");
-        }
-        assert_eq!(loss.lost_packets(), 0);
-    }
-
-    #[test]
-    fn at_the_end_all_that_is_missing_is_lost() {
-        let mut loss = CollectorLoss::default();
-        loss.conclude(counters(1000, 990));
-        assert_eq!(loss.lost_packets(), 10);
-    }
-
-    #[test]
-    fn more_collected_packets_than_slow_path_packets_are_no_loss() {
-        let mut loss = CollectorLoss::default();
-        for now in [Nanos(0), QUIET] {
-            assert!(loss.observe(counters(1000, 1001), 256, now));
-            assert_eq!(loss.lost_packets(), 0);
-        }
-    }
-
-    #[test]
-    fn the_kernels_counters_may_wrap() {
-        let mut loss = CollectorLoss::default();
-        loss.observe(counters(5, u64::MAX), 256, Nanos(0));
-        assert!(loss.observe(counters(5, u64::MAX), 256, QUIET));
-        assert_eq!(loss.lost_packets(), 6);
     }
 }

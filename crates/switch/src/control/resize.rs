@@ -10,7 +10,8 @@ use forebay_control::{ApiError, ErrorCode, PortId};
 use forebay_kernel::Bank;
 
 use super::attach::Fitting;
-use super::port::{Binding, Port, Ring};
+use super::port::{Binding, Port};
+use super::ring::Ring;
 use super::{Change, Control, workers};
 use crate::SwitchError;
 use crate::collector;

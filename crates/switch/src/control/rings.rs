@@ -13,7 +13,8 @@ use forebay_policy::{Lane, Turn};
 use forebay_xsk::{PortSocket, RxRing, XskError};
 
 use super::kernel_error::refused;
-use super::port::{self, Port, Ring};
+use super::port::Port;
+use super::ring::{self, Ring};
 use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::flood::PortFlood;
@@ -143,7 +144,7 @@ impl Control {
     fn take_emptied(&mut self, emptied: Vec<Emptied>) -> Vec<(Ring, Option<Box<Supply>>)> {
         let mut rings = self.pool.take_leaving_rings();
         for port in self.ports.all_and_leaving() {
-            port.past_drops = port::drops_at(&port.leaving_rings, port.past_drops);
+            port.past_drops = ring::drops_at(&port.leaving_rings, port.past_drops);
             port.leaving_stock = None;
             rings.append(&mut port.leaving_rings);
         }

@@ -12,8 +12,10 @@ use forebay_control::stats::{Balance, Lookups, PortStats, StatsCheck, StatsShow,
 use forebay_policy::Lane;
 
 use super::Control;
-use super::port::{self, Counted, Port};
+use super::counted::Counted;
+use super::port::Port;
 use super::port_guest::Guest;
+use super::ring;
 use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 use crate::worker::Command;
 
@@ -105,7 +107,7 @@ impl Control {
             sum += counted;
         }
         self.ports.leaving().for_each(|port| sum += self.counted(port));
-        sum.sockets = port::add(sum.sockets, self.pool.shared_drops());
+        sum.sockets = ring::add(sum.sockets, self.pool.shared_drops());
         StatsShow { total: sum.counters(), ports, workers: self.worker_stats(), check: self.check(&sum) }
     }
 
