@@ -116,7 +116,7 @@ impl<'a> ChannelsOf<'a> {
         let roster = &port.tuning.roster;
         Self {
             port: port.spec.port_name(),
-            workers: port.rings.iter().map(|ring| ring.worker as u32).collect(),
+            workers: port.rings.serving().iter().map(|ring| ring.worker as u32).collect(),
             // A port with one netdev has as many channels as queues, and nobody has set any.
             roster: if roster.is_empty() { tune_nothing(seen).roster } else { roster.clone() },
             problems: &port.tuning.problems,

@@ -45,7 +45,7 @@ impl Change<'_> {
     fn change_mode(&mut self, mode: SpoolMode) -> Result<Vec<PortNotMoved>, ApiError> {
         if mode == SpoolMode::Basic {
             let rings = self.open_shared_rings()?;
-            self.pool.share_rings(rings);
+            self.pool.shared_rings_mut().replace(rings);
         }
         self.pool.set_mode(mode);
         let ids: Vec<PortId> = self.ports.keys().copied().collect();
@@ -58,7 +58,7 @@ impl Change<'_> {
         }
         self.publish();
         if mode != SpoolMode::Basic {
-            self.pool.share_rings(Vec::new());
+            self.pool.shared_rings_mut().replace(Vec::new());
         }
         self.retire_replaced();
         self.apply_policy();
@@ -113,14 +113,11 @@ impl Change<'_> {
         let old_kind = self.ports[&id].kind;
         let rings = self.new_rings(id, fitting, binding)?;
         let port = self.port_mut(id);
-        let old = std::mem::replace(&mut port.rings, rings);
-        for (ring, before) in port.rings.iter().flat_map(|ring| old.iter().map(move |before| (ring, before)))
-        {
-            if ring.worker == before.worker {
-                ring.gauge.look(before.gauge.max());
-            }
+        for ring in &rings {
+            let before = port.rings.serving().iter().filter(|before| before.worker == ring.worker);
+            before.for_each(|before| ring.gauge.look(before.gauge.max()));
         }
-        port.leaving_rings.extend(old);
+        port.rings.replace(rings);
         (port.binding, port.kind) = (binding, fitting.kind);
         if binding != Binding::Direct {
             port.leaving_stock = port.stock.take().or(port.leaving_stock.take());
@@ -181,7 +178,7 @@ impl Control {
     fn lost(&self) -> u64 {
         let ports = self.ports.values().map(|port| {
             let kernel = self.datapath.counters(port.id.0).since(&port.baseline);
-            let sockets = port.socket_drops();
+            let sockets = port.rings.drops();
             kernel.unclaimed_packets + sockets.rx_dropped + sockets.rx_ring_full
         });
         let shared = self.pool.shared_drops();

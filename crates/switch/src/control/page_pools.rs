@@ -12,9 +12,12 @@ use crate::pool_instance::{PoolInstance, SupplyGauge};
 impl Control {
     /// The RX rings of all ports, then the workers' fill rings, then rings that ports share.
     pub(crate) fn page_pools(&self) -> Vec<PagePool> {
-        let rx = self.ports.values().flat_map(|port| port.rings.iter().map(|ring| self.rx_ring(port, ring)));
+        let rx = self
+            .ports
+            .values()
+            .flat_map(|port| port.rings.serving().iter().map(|ring| self.rx_ring(port, ring)));
         let fill = self.pool.current().into_iter().flat_map(|instance| self.fill_rings(instance));
-        let shared = self.pool.shared_rings().iter().map(|ring| self.shared_ring(ring));
+        let shared = self.pool.shared_rings().serving().iter().map(|ring| self.shared_ring(ring));
         rx.chain(fill).chain(shared).collect()
     }
 

@@ -17,7 +17,7 @@ use forebay_xsk::{Queue, Statistics};
 
 use super::port::{Binding, Port};
 use super::port_rxq::{RefillSettings, Rxq};
-use super::ring::{self, Ring};
+use super::ring::{Ring, Rings};
 use super::share;
 use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 
@@ -34,11 +34,7 @@ pub(super) struct PoolSide {
     /// What fill rings of the collector follow.
     collector_refill: RefillSettings,
     /// In mode `basic`: one ring a worker for all ports' packets.
-    shared_rings: Vec<Ring>,
-    /// Such rings that are still to be emptied and closed.
-    leaving_rings: Vec<Ring>,
-    /// What the kernel had dropped at such rings that are no more.
-    past_shared_drops: Statistics,
+    shared_rings: Rings,
     /// The last snapshot.
     occupancy: Option<PoolOccupancy>,
 }
@@ -53,9 +49,7 @@ impl PoolSide {
             policy: config.policy,
             rxq: Rxq::new(config),
             collector_refill: RefillSettings::new(config),
-            shared_rings: Vec::new(),
-            leaving_rings: Vec::new(),
-            past_shared_drops: Statistics::default(),
+            shared_rings: Rings::default(),
             occupancy: None,
         }
     }
@@ -97,8 +91,8 @@ impl PoolSide {
     /// Takes everything out that is to be dropped at the end.
     pub(super) fn close(&mut self) -> (Vec<PoolInstance>, Vec<Ring>) {
         let instances = self.instance.take().into_iter().chain(self.leaving.take());
-        let rings = std::mem::take(&mut self.shared_rings).into_iter();
-        (instances.collect(), rings.chain(std::mem::take(&mut self.leaving_rings)).collect())
+        self.shared_rings.replace(Vec::new());
+        (instances.collect(), self.shared_rings.take_leaving())
     }
 
     pub(super) fn mode(&self) -> SpoolMode {
@@ -158,38 +152,17 @@ impl PoolSide {
     }
 
     /// Rings that ports share.
-    pub(super) fn shared_rings(&self) -> &[Ring] {
+    pub(super) fn shared_rings(&self) -> &Rings {
         &self.shared_rings
     }
 
-    /// Rings that ports share, for state that no user sees.
-    pub(super) fn shared_rings_mut(&mut self) -> &mut [Ring] {
+    pub(super) fn shared_rings_mut(&mut self) -> &mut Rings {
         &mut self.shared_rings
-    }
-
-    /// Puts `rings` in the place of the shared rings, which leave.
-    pub(super) fn share_rings(&mut self, rings: Vec<Ring>) {
-        self.leaving_rings.extend(std::mem::replace(&mut self.shared_rings, rings));
-    }
-
-    /// Shared rings that leave.
-    pub(super) fn leaving_rings(&self) -> &[Ring] {
-        &self.leaving_rings
-    }
-
-    /// Takes the shared rings out that leave. What the kernel dropped at them stays counted.
-    pub(super) fn take_leaving_rings(&mut self) -> Vec<Ring> {
-        self.past_shared_drops = ring::drops_at(&self.leaving_rings, self.past_shared_drops);
-        std::mem::take(&mut self.leaving_rings)
-    }
-
-    fn all_shared_rings(&self) -> impl Iterator<Item = &Ring> {
-        self.shared_rings.iter().chain(&self.leaving_rings)
     }
 
     /// What the kernel dropped at rings that ports share: no port's, because the kernel does not say whose.
     pub(super) fn shared_drops(&self) -> Statistics {
-        ring::drops_at(self.all_shared_rings(), self.past_shared_drops)
+        self.shared_rings.drops()
     }
 
     /// Packets of workers to themselves that found their ring full, by collectors that stand.
@@ -201,8 +174,8 @@ impl PoolSide {
 
     /// Frames that the accounts of shared rings hold, and those that workers saw there.
     pub(super) fn shared_frames(&self) -> [u64; 2] {
-        let seen = self.all_shared_rings().map(|ring| ring.gauge.used.get()).sum();
-        [ring::held(&self.shared_rings, &self.leaving_rings), seen]
+        let seen = self.shared_rings.all().map(|ring| ring.gauge.used.get()).sum();
+        [self.shared_rings.used(), seen]
     }
 
     /// All of the pool's memory.

@@ -9,7 +9,6 @@ use forebay_control::{IfIndex, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::{KernelCounters, Promiscuous, RingAccount, UnicastFilter};
 use forebay_policy::{Backoff, Debounce, LaneChoice, Nanos};
-use forebay_xsk::Statistics;
 
 use super::hints::{Hints, Programs};
 use super::links::Links;
@@ -22,7 +21,7 @@ use super::port_rss::Rss;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
 use super::received::Received;
-use super::ring::{self, Ring};
+use super::ring::Rings;
 use super::tuning::Tuning;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::output::Output;
@@ -95,11 +94,7 @@ pub(super) struct Port {
     pub(super) again: Backoff,
     /// How often its netdev may be looked at because that has changed.
     pub(super) looks: Debounce,
-    pub(super) rings: Vec<Ring>,
-    /// Rings in whose place others are or none, until they are empty and closed.
-    pub(super) leaving_rings: Vec<Ring>,
-    /// What the kernel had dropped at rings that the port has no more.
-    pub(super) past_drops: Statistics,
+    pub(super) rings: Rings,
     /// Memory of its own, while it is bound directly and does not draw on the pool.
     pub(super) stock: Option<Stock>,
     /// Such memory while its last rings leave.
@@ -217,23 +212,18 @@ impl Port {
         self.captured.strong_count() > 0
     }
 
-    /// What the kernel dropped at its sockets.
-    pub(super) fn socket_drops(&self) -> Statistics {
-        ring::drops_at(self.all_rings(), self.past_drops)
-    }
-
     /// The workers that serve it.
     fn workers(&self) -> Vec<u32> {
         match self.guest {
             Some(_) => vec![self.worker as u32],
-            None => self.rings.iter().map(|ring| ring.worker as u32).collect(),
+            None => self.rings.serving().iter().map(|ring| ring.worker as u32).collect(),
         }
     }
 
     /// Frames that lie in its RX rings or are on their way to other workers, as its workers last saw them.
     pub(super) fn seen(&self) -> u64 {
         let underway = self.underway.as_ref().map(|underway| &*underway.gauge);
-        self.all_rings().map(|ring| &*ring.gauge).chain(underway).map(|gauge| gauge.used.get()).sum()
+        self.rings.all().map(|ring| &*ring.gauge).chain(underway).map(|gauge| gauge.used.get()).sum()
     }
 
     /// Frames that one of its accounts has room for at most.
@@ -244,30 +234,25 @@ impl Port {
     /// Its accounts that stay, and what its workers saw of each.
     pub(super) fn accounts(&self) -> impl Iterator<Item = (&RingAccount, &RingGauge)> {
         let underway = self.underway.iter().map(|underway| (&underway.account, &*underway.gauge));
-        self.rings.iter().map(|ring| (&ring.account, &*ring.gauge)).chain(underway)
+        self.rings.serving().iter().map(|ring| (&ring.account, &*ring.gauge)).chain(underway)
     }
 
     /// Looks at how much it takes; its id, if its rings should be in the other lane.
     pub(super) fn observe_lane(&mut self, now: Nanos) -> Option<PortId> {
-        let taken = self.rings.iter().fold(0u64, |sum, ring| sum.wrapping_add(ring.account.taken()));
+        let taken =
+            self.rings.serving().iter().fold(0u64, |sum, ring| sum.wrapping_add(ring.account.taken()));
         let changed = self.binding == Binding::Collector && self.lane.observe(taken, now);
         changed.then_some(self.id)
     }
 
     /// Frames that its accounts say it holds.
     pub(super) fn used(&self) -> u64 {
-        ring::held(&self.rings, &self.leaving_rings)
-            + self.underway.as_ref().map_or(0, |underway| underway.account.used())
-    }
-
-    /// Its rings, and those that leave.
-    pub(super) fn all_rings(&self) -> impl Iterator<Item = &Ring> {
-        self.rings.iter().chain(&self.leaving_rings)
+        self.rings.used() + self.underway.as_ref().map_or(0, |underway| underway.account.used())
     }
 
     /// None of its rings is to get packets any more; they are to be emptied and closed.
     pub(super) fn leave_rings(&mut self) {
-        self.leaving_rings.append(&mut self.rings);
+        self.rings.replace(Vec::new());
         self.leaving_stock = self.stock.take().or(self.leaving_stock.take());
     }
 
@@ -304,7 +289,7 @@ impl Port {
             unicast_filter: reception
                 .and_then(|reception| Some(reception.stations.as_ref()?.stations() as u32)),
             worker: self.workers(),
-            rx_ring_depth: self.rings.first().map_or(0, |ring| ring.depth),
+            rx_ring_depth: self.rings.serving().first().map_or(0, |ring| ring.depth),
             counters,
         }
     }

@@ -8,7 +8,7 @@ use forebay_control::{ApiError, PortCounters, PortId};
 use forebay_kernel::netlink::Link;
 use forebay_kernel::{PortConfig, RingOwner, ShortGracePeriods};
 use forebay_policy::{Lane, LaneChoice};
-use forebay_xsk::{Statistics, XskError};
+use forebay_xsk::XskError;
 
 use super::attach::{Attached, Attaching};
 use super::flow_list::lock_book;
@@ -22,6 +22,7 @@ use super::port_loss::CollectorLoss;
 use super::port_probing::Probing;
 use super::port_rss::Rss;
 use super::received::Received;
+use super::ring::Rings;
 use super::rings::{self, Opened, Wanted};
 use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
@@ -123,7 +124,7 @@ impl Change<'_> {
     fn let_in(&mut self, id: PortId, netdev: &Link) -> Result<(), ApiError> {
         if self.ports[&id].binding == Binding::Direct {
             let rings = self.open_directly(id, netdev)?;
-            self.port_mut(id).rings = rings;
+            self.port_mut(id).rings.replace(rings);
         }
         self.datapath.set_port(netdev.ifindex, self.config_of(id)).map_err(|error| refused(&error))
     }
@@ -246,9 +247,7 @@ impl Control {
             reason: format!("`{name}` is being looked for and attached to"),
             again: follow::AGAIN,
             looks: follow::LOOKS_A_PORT,
-            rings: Vec::new(),
-            leaving_rings: Vec::new(),
-            past_drops: Statistics::default(),
+            rings: Rings::default(),
             stock: None,
             leaving_stock: None,
             cells: Arc::new(PortCells::new(self.workers.len())),
@@ -271,7 +270,7 @@ impl Control {
         self.enrol(&port);
         self.ports.insert(port);
         match self.serve_port(id, opened) {
-            Ok(rings) => self.port_mut(id).rings = rings,
+            Ok(rings) => self.port_mut(id).rings.replace(rings),
             Err(error) => {
                 netdev.iter().for_each(|netdev| self.ports.loses_netdev(netdev.ifindex));
                 return Err(refuse(error));
@@ -300,7 +299,7 @@ impl Control {
         let queue = self.workers_of(port.worker, port.kind, &port.spec).start as u16;
         let bank = match port.binding {
             Binding::Shared => None,
-            Binding::Collector | Binding::Direct => port.rings.first().map(|ring| ring.bank),
+            Binding::Collector | Binding::Direct => port.rings.serving().first().map(|ring| ring.bank),
         };
         let leaves_checksums = port.completes_checksums;
         PortConfig {

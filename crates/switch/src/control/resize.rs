@@ -11,7 +11,6 @@ use forebay_kernel::Bank;
 
 use super::attach::Fitting;
 use super::port::{Binding, Port};
-use super::ring::Ring;
 use super::{Change, Control, workers};
 use crate::SwitchError;
 use crate::collector;
@@ -65,7 +64,7 @@ impl Change<'_> {
     fn move_to_new_instance(&mut self) -> Result<(), ApiError> {
         if self.pool.mode() == SpoolMode::Basic {
             let new = self.open_shared_rings()?;
-            self.pool.share_rings(new);
+            self.pool.shared_rings_mut().replace(new);
         }
         let draws = |port: &Port| port.stock.is_none();
         let ids: Vec<PortId> = self.ports.values().filter(|port| draws(port)).map(|port| port.id).collect();
@@ -108,12 +107,8 @@ impl Control {
         let intakes = self.pool.current().into_iter().flat_map(PoolInstance::intakes);
         let banks: Vec<Bank> = intakes.map(|intake| Bank::Collector(intake.number)).collect();
         let port = self.port_mut(id);
-        let rings = std::mem::take(&mut port.rings);
-        let (new, old): (Vec<Ring>, Vec<Ring>) =
-            rings.into_iter().partition(|ring| banks.contains(&ring.bank));
-        port.rings = new;
+        port.rings.keep(|ring| banks.contains(&ring.bank));
         (port.state, port.reason) = (PortState::AttachFailed, error.to_string());
-        port.leaving_rings.extend(old);
     }
 
     /// Whether there can be a pool of `frames` frames: for rings, reserves and in memory.

@@ -1,4 +1,4 @@
-//! A ring as the control side holds it.
+//! Rings as the control side holds them.
 
 use std::sync::Arc;
 
@@ -25,25 +25,74 @@ pub(super) struct Ring {
     pub(super) supply: Option<SupplyGauge>,
 }
 
-/// `past` and what the kernel has dropped at `rings` since they were opened.
-pub(super) fn drops_at<'a>(rings: impl IntoIterator<Item = &'a Ring>, past: Statistics) -> Statistics {
-    let mut sum = past;
-    for ring in rings {
-        sum = add(sum, ring.socket.statistics().unwrap_or_default());
-    }
-    sum
+/// The rings of a port, or those that ports share.
+#[derive(Default)]
+pub(super) struct Rings {
+    serving: Vec<Ring>,
+    leaving: Vec<Ring>,
+    past_drops: Statistics,
 }
 
-/// Frames that the accounts of `rings` and of `leaving` ones hold. A ring and the one in whose place it is have one account.
-pub(super) fn held(rings: &[Ring], leaving: &[Ring]) -> u64 {
-    let is_replaced = |old: &&Ring| rings.iter().any(|ring| ring.worker == old.worker);
-    let mut counted: Vec<usize> = Vec::new();
-    let alone = leaving.iter().filter(|old| !is_replaced(old)).filter(|old| {
-        let is_first = !counted.contains(&old.worker);
-        counted.push(old.worker);
-        is_first
-    });
-    rings.iter().chain(alone).map(|ring| ring.account.used()).sum()
+impl Rings {
+    /// Those that the kernel delivers to.
+    pub(super) fn serving(&self) -> &[Ring] {
+        &self.serving
+    }
+
+    pub(super) fn serving_mut(&mut self) -> &mut [Ring] {
+        &mut self.serving
+    }
+
+    /// Those in whose place others are or none, until they are empty and closed.
+    pub(super) fn leaving(&self) -> &[Ring] {
+        &self.leaving
+    }
+
+    /// Those that serve, and those that leave.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Ring> {
+        self.serving.iter().chain(&self.leaving)
+    }
+
+    /// Puts `rings` in the place of those that serve, which leave.
+    pub(super) fn replace(&mut self, rings: Vec<Ring>) {
+        self.leaving.extend(std::mem::replace(&mut self.serving, rings));
+    }
+
+    /// Has all leave but those that `stays` names.
+    pub(super) fn keep(&mut self, stays: impl Fn(&Ring) -> bool) {
+        let (staying, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.serving).into_iter().partition(stays);
+        self.serving = staying;
+        self.leaving.extend(gone);
+    }
+
+    /// Takes out those that leave. What the kernel dropped at them stays counted.
+    pub(super) fn take_leaving(&mut self) -> Vec<Ring> {
+        self.past_drops = drops_at(&self.leaving, self.past_drops);
+        std::mem::take(&mut self.leaving)
+    }
+
+    /// What the kernel dropped at them, and at those that are no more.
+    pub(super) fn drops(&self) -> Statistics {
+        drops_at(self.all(), self.past_drops)
+    }
+
+    /// Frames that their accounts hold. A ring and the one in whose place it is have one account.
+    pub(super) fn used(&self) -> u64 {
+        let is_replaced = |old: &&Ring| self.serving.iter().any(|ring| ring.worker == old.worker);
+        let mut counted: Vec<usize> = Vec::new();
+        let alone = self.leaving.iter().filter(|old| !is_replaced(old)).filter(|old| {
+            let is_first = !counted.contains(&old.worker);
+            counted.push(old.worker);
+            is_first
+        });
+        self.serving.iter().chain(alone).map(|ring| ring.account.used()).sum()
+    }
+}
+
+/// `past` and what the kernel has dropped at `rings` since they were opened.
+fn drops_at<'a>(rings: impl IntoIterator<Item = &'a Ring>, past: Statistics) -> Statistics {
+    rings.into_iter().fold(past, |sum, ring| add(sum, ring.socket.statistics().unwrap_or_default()))
 }
 
 pub(super) fn add(a: Statistics, b: Statistics) -> Statistics {

@@ -14,7 +14,7 @@ use forebay_xsk::{PortSocket, RxRing, XskError};
 
 use super::kernel_error::refused;
 use super::port::Port;
-use super::ring::{self, Ring};
+use super::ring::Ring;
 use super::{Change, Control};
 use crate::counters::RingGauge;
 use crate::flood::PortFlood;
@@ -109,8 +109,8 @@ impl Control {
     fn leaving_rings(&self) -> impl Iterator<Item = (Feed, &Ring)> {
         let ports = self.ports.values().chain(self.ports.leaving());
         let of_ports =
-            ports.flat_map(|port| port.leaving_rings.iter().map(|ring| (Feed::Port(port.id), ring)));
-        of_ports.chain(self.pool.leaving_rings().iter().map(|ring| (Feed::Shared, ring)))
+            ports.flat_map(|port| port.rings.leaving().iter().map(|ring| (Feed::Port(port.id), ring)));
+        of_ports.chain(self.pool.shared_rings().leaving().iter().map(|ring| (Feed::Shared, ring)))
     }
 
     /// Has the kernel deliver to leaving rings no more.
@@ -142,11 +142,10 @@ impl Control {
 
     /// Takes all leaving rings out, with what they had been given. What the kernel dropped at them stays counted.
     fn take_emptied(&mut self, emptied: Vec<Emptied>) -> Vec<(Ring, Option<Box<Supply>>)> {
-        let mut rings = self.pool.take_leaving_rings();
+        let mut rings = self.pool.shared_rings_mut().take_leaving();
         for port in self.ports.all_and_leaving() {
-            port.past_drops = ring::drops_at(&port.leaving_rings, port.past_drops);
             port.leaving_stock = None;
-            rings.append(&mut port.leaving_rings);
+            rings.append(&mut port.rings.take_leaving());
         }
         let emptied = emptied.into_iter().filter_map(|one| Some(((one.worker, one.slot), one.supply?)));
         let mut supplies: BTreeMap<(usize, Slot), Box<Supply>> = emptied.collect();
@@ -230,8 +229,8 @@ impl Control {
 
     fn rings_of(&self, feed: Feed) -> &[Ring] {
         match feed {
-            Feed::Port(id) => self.ports.get(&id).map_or(&[], |port| &port.rings),
-            Feed::Shared => self.pool.shared_rings(),
+            Feed::Port(id) => self.ports.get(&id).map_or(&[], |port| port.rings.serving()),
+            Feed::Shared => self.pool.shared_rings().serving(),
         }
     }
 }

@@ -147,7 +147,7 @@ impl Control {
     }
 
     fn rxq_port(&self, port: &Port) -> RxqPort {
-        let own = port.rings.iter().filter_map(|ring| ring.supply.as_ref());
+        let own = port.rings.serving().iter().filter_map(|ring| ring.supply.as_ref());
         RxqPort {
             name: port.spec.port_name().to_owned(),
             binding: match port.binding {
@@ -156,7 +156,7 @@ impl Control {
                 Binding::Direct => RxqBinding::Direct,
             },
             lane: lane(port.lane.lane()),
-            queues: port.rings.len() as u32,
+            queues: port.rings.serving().len() as u32,
             depth: port.rxq.depth,
             refill: kind(port.rxq.refill.rule),
             low: port.rxq.refill.low,

@@ -30,7 +30,7 @@ pub(super) fn own_memory_rule(depth: u32) -> RingRule {
 /// Frames of the pool that fill rings of these ports' own keep.
 pub(super) fn frames_for_direct_rings<'a>(ports: impl Iterator<Item = &'a Port>) -> u32 {
     let drawing = ports.filter(|port| port.binding == Binding::Direct && port.stock.is_none());
-    drawing.flat_map(|port| &port.rings).map(|ring| ring.depth + Magazine::FRAMES).sum()
+    drawing.flat_map(|port| port.rings.serving()).map(|ring| ring.depth + Magazine::FRAMES).sum()
 }
 
 /// Frames of a pool of `size` that thresholds leave alone, and how many of them one first burst may take.
@@ -46,7 +46,7 @@ pub(super) fn headroom(policy: PoolPolicy, size: u32) -> (u32, u32) {
 
 /// Tells the kernel programs of a port's part in the pool.
 pub(super) fn apply(port: &Port) {
-    for ring in &port.rings {
+    for ring in port.rings.serving() {
         let rule = match port.stock {
             Some(_) => own_memory_rule(ring.depth),
             None => port.share.rule(ring.depth),
@@ -157,7 +157,7 @@ impl Control {
     }
 
     pub(super) fn pool_port(&self, port: &Port) -> PoolPort {
-        let sockets = port.socket_drops();
+        let sockets = port.rings.drops();
         let accounts = self.datapath.accounts();
         let share = port.share;
         let admission = Admission { threshold: share.threshold, reserve: share.reserve, depth: port.depth() };

@@ -15,7 +15,7 @@ use super::Control;
 use super::counted::Counted;
 use super::port::Port;
 use super::port_guest::Guest;
-use super::ring;
+use super::ring::{self, Rings};
 use crate::pool_instance::{PoolInstance, Stock, SupplyGauge};
 use crate::worker::Command;
 
@@ -48,7 +48,7 @@ impl Control {
             cells,
             base: port.base,
             carried: self.flow_book().counters(port.id),
-            sockets: port.socket_drops(),
+            sockets: port.rings.drops(),
             kernel,
             collector_lost: port.loss.lost_packets(),
             probes: self.loops.counts(port),
@@ -83,9 +83,8 @@ impl Control {
         if !self.holds_frames() {
             return;
         }
-        let rings =
-            self.ports.all_beside().flat_map(|port| &mut port.rings).chain(self.pool.shared_rings_mut());
-        for ring in rings {
+        let rings = self.ports.all_beside().map(|port| &mut port.rings).chain([self.pool.shared_rings_mut()]);
+        for ring in rings.flat_map(Rings::serving_mut) {
             let taken = ring.account.taken();
             if ring.account.used() > 0 && ring.taken == taken {
                 self.workers[ring.worker].send(Command::Audit(ring.slot));
@@ -254,7 +253,7 @@ impl Control {
     }
 
     fn supply_gauges(&self) -> impl Iterator<Item = &SupplyGauge> {
-        let rings = self.ports.values().chain(self.ports.leaving()).flat_map(Port::all_rings);
+        let rings = self.ports.values().chain(self.ports.leaving()).flat_map(|port| port.rings.all());
         self.pool.gauges().chain(rings.filter_map(|ring| ring.supply.as_ref()))
     }
 
@@ -263,7 +262,13 @@ impl Control {
     fn kernel_bytes(&self) -> u64 {
         let Some(instance) = self.pool.current() else { return 0 };
         let attached = |kind| self.ports.values().filter(|port| port.kind == kind).count() as u32;
-        let rings = || self.ports.values().flat_map(|port| &port.rings).chain(self.pool.shared_rings());
+        let rings = || {
+            self.ports
+                .values()
+                .map(|port| &port.rings)
+                .chain([self.pool.shared_rings()])
+                .flat_map(Rings::serving)
+        };
         let depths: u32 = rings().map(|ring| ring.depth).sum();
         let setup = Setup {
             spool_mode: self.pool.mode(),
