@@ -41,6 +41,7 @@ mod port_book;
 mod port_calls;
 mod port_carrying;
 mod port_coalesce;
+mod port_group;
 mod port_guest;
 mod port_loss;
 mod port_probing;

@@ -24,8 +24,8 @@ impl Change<'_> {
         let port = self.port_mut(id);
         let netdevs: Vec<Netdev> = port.attachments().map(netdev_of).collect();
         // All else stays for those who look meanwhile: rules would go to sleep if there were no channels.
-        let (roster, set) = (port.tuning.roster.clone(), std::mem::take(&mut port.tuning.set));
-        let look = port.received.begin();
+        let (roster, set) = (port.group.tuning.roster.clone(), std::mem::take(&mut port.group.tuning.set));
+        let look = port.group.received.begin();
         let (shared, settings) = (Arc::clone(&self.shared), Arc::clone(&self.settings));
         let (tuning, seen) = self.without_lock(|| {
             let seen: Vec<Seen> = netdevs.into_iter().map(Netdev::look).collect();
@@ -40,8 +40,8 @@ impl Change<'_> {
             );
         }
         let port = self.port_mut(id);
-        port.tuning = tuning;
-        port.received.end(look, seen.iter().map(Seen::counted));
+        port.group.tuning = tuning;
+        port.group.received.end(look, seen.iter().map(Seen::counted));
         if let Err(error) = self.lay_rss(id) {
             tracing::warn!(port = self.ports[&id].spec.port_name(), %error, "its packets all go to one worker");
         }
@@ -80,7 +80,7 @@ impl Control {
         };
         let look = |port: &Port| Look {
             id: port.id,
-            received: port.received.begin(),
+            received: port.group.received.begin(),
             netdevs: port.attachments().map(netdev_of).collect(),
         };
         Ok(self.ports.values().filter(is_meant).map(look).collect())
@@ -93,7 +93,7 @@ impl Control {
             let Some(port) = self.ports.get_mut(&id) else { continue };
             if port.spec.is_group() {
                 // What is shown is kept, so that the number never goes back.
-                port.received.end(received, seen.iter().map(Seen::counted));
+                port.group.received.end(received, seen.iter().map(Seen::counted));
             }
             shown.extend(ChannelsOf::new(port, &seen).show_all());
         }
@@ -113,14 +113,14 @@ struct ChannelsOf<'a> {
 
 impl<'a> ChannelsOf<'a> {
     fn new(port: &'a Port, seen: &'a [Seen]) -> Self {
-        let roster = &port.tuning.roster;
+        let roster = &port.group.tuning.roster;
         Self {
             port: port.spec.port_name(),
             workers: port.rings.serving().iter().map(|ring| ring.worker as u32).collect(),
             // A port with one netdev has as many channels as queues, and nobody has set any.
             roster: if roster.is_empty() { tune_nothing(seen).roster } else { roster.clone() },
-            problems: &port.tuning.problems,
-            received: &port.received,
+            problems: &port.group.tuning.problems,
+            received: &port.group.received,
             seen,
         }
     }

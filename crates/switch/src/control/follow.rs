@@ -154,7 +154,7 @@ impl Change<'_> {
         let put_off = &mut self.put_off;
         let is_list_due = put_off.lists.is_due(now) | put_off.again.is_due(now);
         let mut changed = is_list_due && self.compare_all();
-        let lacks = |port: &&Port| port.attachment.is_none() || !port.missing.is_empty();
+        let lacks = |port: &&Port| port.attachment.is_none() || !port.group.missing.is_empty();
         let is_due = |port: &&Port| lacks(port) && port.again.is_due(now);
         let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
         for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {

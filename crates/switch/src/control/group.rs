@@ -54,7 +54,7 @@ impl Change<'_> {
         let now = self.now();
         let port = self.port_mut(id);
         let all = spec.group.len();
-        port.missing = match &missing {
+        port.group.missing = match &missing {
             Some(error) => format!("{there} of {all} members are there: {error}"),
             None => String::new(),
         };
@@ -93,7 +93,7 @@ impl Change<'_> {
                 Ok(())
             }
             Err(error) => {
-                port.missing = error.to_string();
+                port.group.missing = error.to_string();
                 port.again.fail(now);
                 (port.state, port.reason) = port.judge_members();
                 Err(error)
@@ -160,7 +160,7 @@ impl Change<'_> {
         tracing::info!(port = port.spec.port_name(), ifindex = ifindex.0, "a member is gone");
         let gone = port.let_member_go(ifindex);
         let (there, all) = (port.attachments().count(), port.spec.group.len());
-        port.missing = format!("{there} of {all} members are there");
+        port.group.missing = format!("{there} of {all} members are there");
         super::netdevs::judge_again(port);
         self.datapath.clear_port(ifindex);
         self.ports.loses_netdev(ifindex);
@@ -224,17 +224,17 @@ impl Port {
         let node = |at: &Attachment| self.node_of(at);
         let carrying = self.attachments().filter(|at| carries(&at.netdev));
         let netdevs: Vec<_> = carrying.map(|at| (at.ifindex, node(at))).collect();
-        Ways::new(&netdevs, &self.tuning.worker_nodes)
+        Ways::new(&netdevs, &self.group.tuning.worker_nodes)
     }
 
     fn node_of(&self, attachment: &Attachment) -> Option<u32> {
-        self.tuning.roster.iter().find(|member| member.position == attachment.position)?.node
+        self.group.tuning.roster.iter().find(|member| member.position == attachment.position)?.node
     }
 
     /// A bit for each worker on a member's node. A worker whose node is not known has its bit, too.
     pub(super) fn near_workers(&self, attachment: &Attachment) -> u64 {
         let Some(node) = self.node_of(attachment) else { return u64::MAX };
-        let workers = self.tuning.worker_nodes.iter().enumerate();
+        let workers = self.group.tuning.worker_nodes.iter().enumerate();
         let far = workers.filter(|(_, worker)| worker.is_some_and(|worker| worker != node));
         far.fold(u64::MAX, |near, (worker, _)| near & !(1 << (worker % 64)))
     }
@@ -262,7 +262,7 @@ impl Port {
     /// What the state of the netdevs makes of a group.
     pub(super) fn judge_members(&self) -> (PortState, String) {
         if self.attachment.is_none() {
-            return (PortState::Waiting, self.missing.clone());
+            return (PortState::Waiting, self.group.missing.clone());
         }
         if !self.attachments().any(|at| carries(&at.netdev)) {
             return (PortState::NetdevDown, format!("`{}`: none is up with a carrier", self.netdevs()));
@@ -271,7 +271,7 @@ impl Port {
             let reason = "what leaves by one member comes in by another; the other end must take them for one, as a bond does";
             return (PortState::Up, reason.to_owned());
         }
-        (PortState::Up, self.missing.clone())
+        (PortState::Up, self.group.missing.clone())
     }
 }
 

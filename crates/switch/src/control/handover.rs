@@ -118,7 +118,7 @@ impl Control {
         let asked = Asked {
             pool: port.share.asked(self.frame_bytes()),
             rxq: port.rxq.asked(self.pool.rxq()),
-            rss: port.rss.asked(),
+            rss: port.group.rss.asked(),
             hints: port.hints.hints().asked(),
             coalesce: Self::coalesce_asked(port),
         };

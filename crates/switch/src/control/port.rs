@@ -14,15 +14,13 @@ use super::hints::{Hints, Programs};
 use super::links::Links;
 use super::port_carrying::Carrying;
 use super::port_coalesce::{NetdevSettings, Sides};
+use super::port_group::PortGroup;
 use super::port_guest::Guest;
 use super::port_loss::CollectorLoss;
 use super::port_probing::Probing;
-use super::port_rss::Rss;
 use super::port_rxq::Rxq;
 use super::port_share::Share;
-use super::received::Received;
 use super::ring::Rings;
-use super::tuning::Tuning;
 use crate::counters::{LatencyCells, PortCells, RingGauge};
 use crate::output::Output;
 use crate::pool_instance::Stock;
@@ -80,14 +78,7 @@ pub(super) struct Port {
     pub(super) followers: Vec<Attachment>,
     /// How interrupts of its netdevs are to be moderated.
     pub(super) coalescing: NetdevSettings,
-    /// Of a group, what was set for its channels.
-    pub(super) tuning: Tuning,
-    /// Of a group, what its members' queues have received while they were there.
-    pub(super) received: Received,
-    /// Of a group, how its packets are spread over workers.
-    pub(super) rss: Rss,
-    /// Of a group, why a member is missing.
-    pub(super) missing: String,
+    pub(super) group: PortGroup,
     pub(super) state: PortState,
     pub(super) reason: String,
     /// When to look again at a netdev that is there and cannot be attached to.
@@ -137,7 +128,7 @@ impl Port {
             ways: self.ways(),
             home: self.has_one_worker().then_some(self.worker),
             steering: self.steering(),
-            channels: self.tuning.workers.as_slice().into(),
+            channels: self.group.tuning.workers.as_slice().into(),
             mtu: self.mtu(),
             takes_joints: self.takes_joints(joins),
             completes_checksums: self.completes_checksums,
@@ -189,7 +180,7 @@ impl Port {
 
     /// What its packets go to workers by, once there is a table.
     pub(super) fn steering(&self) -> Option<RssSteering> {
-        (self.spec.is_group() && !self.tuning.workers.is_empty()).then_some(self.rss.steering)
+        (self.spec.is_group() && !self.group.tuning.workers.is_empty()).then_some(self.group.rss.steering)
     }
 
     /// What it holds of all of its netdevs, the leader first.

@@ -18,13 +18,11 @@ use super::plan::Plan;
 use super::port::{Attachment, Binding, Port};
 use super::port_carrying::Carrying;
 use super::port_coalesce::{NetdevSettings, Sides};
+use super::port_group::PortGroup;
 use super::port_loss::CollectorLoss;
 use super::port_probing::Probing;
-use super::port_rss::Rss;
-use super::received::Received;
 use super::ring::Rings;
 use super::rings::{self, Opened, Wanted};
-use super::tuning::Tuning;
 use super::{Change, Control, follow, netdevs, port_share};
 use crate::counters::PortCells;
 use crate::fdb::Flush;
@@ -164,7 +162,7 @@ impl Change<'_> {
         }
         let mut tunings = Vec::new();
         for id in &ids {
-            tunings.extend(self.ports.leaving_mut(*id).map(|port| std::mem::take(&mut port.tuning)));
+            tunings.extend(self.ports.leaving_mut(*id).map(|port| std::mem::take(&mut port.group.tuning)));
         }
         self.without_lock(|| drop((tunings, attachments)));
         self.retire();
@@ -238,11 +236,8 @@ impl Control {
             spec,
             attachment: None,
             followers: Vec::new(),
-            missing: String::new(),
+            group: PortGroup::default(),
             coalescing: NetdevSettings::default(),
-            tuning: Tuning::default(),
-            received: Received::default(),
-            rss: Rss::default(),
             state: PortState::NetdevMissing,
             reason: format!("`{name}` is being looked for and attached to"),
             again: follow::AGAIN,

@@ -57,7 +57,7 @@ impl Change<'_> {
         let groups: Vec<(PortId, Look, Vec<_>)> = groups
             .map(|port| {
                 let members = port.attachments().map(|at| (at.position, at.ifindex)).collect();
-                (port.id, port.received.begin(), members)
+                (port.id, port.group.received.begin(), members)
             })
             .collect();
         for (id, look, members) in groups {
@@ -65,7 +65,7 @@ impl Change<'_> {
                 |(position, ifindex): (usize, IfIndex)| (position, ifindex, queues::received_by(ifindex));
             let counted: Vec<_> = self.without_lock(|| members.into_iter().map(ask).collect());
             let counted = counted.iter().map(|(position, ifindex, of)| (*position, *ifindex, of.as_slice()));
-            self.port_mut(id).received.end(look, counted);
+            self.port_mut(id).group.received.end(look, counted);
         }
     }
 }

@@ -15,12 +15,12 @@ impl Change<'_> {
         let id = self.group(name)?;
         let port = self.port_mut(id);
         // While no member is there, nobody knows how many there will be.
-        let channels = port.tuning.workers.len() as u32;
+        let channels = port.group.tuning.workers.len() as u32;
         change.check(if channels == 0 { MAX_CHANNELS } else { channels })?;
-        let wanted = port.rss.changed(change);
-        let before = std::mem::replace(&mut port.rss, wanted);
+        let wanted = port.group.rss.changed(change);
+        let before = std::mem::replace(&mut port.group.rss, wanted);
         if let Err(error) = self.lay_rss(id) {
-            self.port_mut(id).rss = before;
+            self.port_mut(id).group.rss = before;
             return Err(error);
         }
         self.publish();
@@ -39,12 +39,12 @@ impl Control {
     /// Tells the kernel programs.
     pub(super) fn lay_rss(&mut self, id: PortId) -> Result<(), ApiError> {
         let port = &self.ports[&id];
-        let workers = &port.tuning.workers;
+        let workers = &port.group.tuning.workers;
         if workers.is_empty() {
             return Ok(());
         }
         let mut queues = [0; RSS_SLOTS];
-        for (queue, channel) in queues.iter_mut().zip(port.rss.table(workers.len())) {
+        for (queue, channel) in queues.iter_mut().zip(port.group.rss.table(workers.len())) {
             *queue = workers[channel] as u32;
         }
         self.datapath.set_rss(id.0, &queues).map_err(|error| refused(&error))?;
@@ -71,8 +71,8 @@ impl Control {
 }
 
 fn rss_of(port: &Port, kernel: KernelCounters) -> RssShow {
-    let workers = &port.tuning.workers;
-    let table = if workers.is_empty() { Vec::new() } else { port.rss.table(workers.len()) };
+    let workers = &port.group.tuning.workers;
+    let table = if workers.is_empty() { Vec::new() } else { port.group.rss.table(workers.len()) };
     let channel = |(channel, worker): (usize, &usize)| RssChannel {
         channel: channel as u32,
         worker: *worker as u32,
@@ -82,7 +82,7 @@ fn rss_of(port: &Port, kernel: KernelCounters) -> RssShow {
     let kernel = kernel.since(&port.baseline);
     RssShow {
         name: port.spec.port_name().to_owned(),
-        steering: port.rss.steering,
+        steering: port.group.rss.steering,
         channels: workers.iter().enumerate().map(channel).collect(),
         table: table.iter().map(|channel| *channel as u32).collect(),
         steered_packets,

@@ -168,7 +168,7 @@ fn resolve(rule: &RuleAdd, ports: &PortBook) -> Result<Resolved, Missing> {
 /// Whether the port that packets come in at has such a channel now.
 fn has_channel(port: Option<&Port>, channel: u32) -> Result<(), Missing> {
     let Some(port) = port else { return Ok(()) };
-    let (name, channels) = (port.spec.port_name().to_owned(), port.tuning.workers.len());
+    let (name, channels) = (port.spec.port_name().to_owned(), port.group.tuning.workers.len());
     match port.spec.is_group() {
         false => Err(Missing::Channels { port: name }),
         true if channel as usize >= channels => Err(Missing::Channel { port: name, channels }),
