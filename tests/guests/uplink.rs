@@ -83,8 +83,8 @@ impl Scene {
         Ok(None)
     }
 
-    /// A few short ones, until all are answered: these hosts' flood goes the slow path for a moment after each change, and
-    /// their own packets wait in the same ring.
+    /// Repeats a few short pings until all are answered. The hosts may flood at the same time. After each change their flood
+    /// takes the slow path for a moment, and pings that wait in the same ring are lost.
     pub fn wait_for_pings(&self, what: &str) -> Result<()> {
         wait::until_ok(what, PINGS_LIMIT, || match self.unanswered(|to| Ping::new(to.v4())) {
             Ok(None) => Ok(()),

@@ -2,8 +2,10 @@
 //!
 //! A driver may accept a program and then lose every frame that the program hands over. So each second it is looked at what
 //! became of the packets for the slow path. Packets that were lost because a tenant sends too many do not count: its port
-//! carries. Nor do packets whose loss is noticed only when no more come: others beside them arrived. And such a second may
-//! be over and leave a port all of whose packets are carried by flows, so that none comes that could arrive.
+//! carries. Nor do lost packets that were handed over before another one arrived: their loss may be noticed later.
+//!
+//! Flows may carry all packets of a port. Then no packet takes the slow path, and none can show that the port carries. So the
+//! port is taken to carry again when flows carry its packets and none is lost.
 
 use forebay_kernel::KernelCounters;
 
@@ -16,15 +18,16 @@ pub(super) struct Carrying {
     collected: u64,
     refused: u64,
     lost: u64,
-    /// Handed over, as counted when one was seen to have arrived.
+    /// Packets that had been handed over at the last look that found one had arrived.
     handed_over: u64,
+    /// Packets that flows had carried at the last look.
     followed: u64,
     reason: Option<&'static str>,
 }
 
 impl Carrying {
-    /// Looks at what has been counted; `lost` packets were handed over and never seen again, `followed` ones were carried
-    /// by flows, which is asked only where nothing arrives. Says whether the reason is another.
+    /// Looks at what has been counted; `lost` packets were handed over and never seen again. `followed` counts the packets
+    /// that flows carried; it is asked only of a port that carries nothing. Says whether the reason is another.
     pub(super) fn observe(
         &mut self,
         counters: &KernelCounters,

@@ -7,9 +7,9 @@ use crate::settled;
 
 /// Tells packets that the collector lost from packets that are on their way through it.
 ///
-/// Both look the same in the counters: slow path packets that the port's program counted and the collector's has not yet
-/// seen. The collector's rings hold only so many, so what goes beyond is lost; and when nothing moves for [`QUIET`], all
-/// of it is.
+/// Both look the same in the counters: the port's program has counted them, and the collector's program has not. The
+/// collector's rings have a limit, and packets beyond it are lost. If no counter moves for [`QUIET`], no packet is on its way,
+/// and all that are missing are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CollectorLoss {
     seen: KernelCounters,

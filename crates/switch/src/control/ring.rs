@@ -58,7 +58,7 @@ impl Rings {
         self.leaving.extend(std::mem::replace(&mut self.serving, rings));
     }
 
-    /// Has all leave but those that `stays` names.
+    /// Those that serve and for which `stays` is false leave.
     pub(super) fn keep(&mut self, stays: impl Fn(&Ring) -> bool) {
         let (staying, gone): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.serving).into_iter().partition(stays);

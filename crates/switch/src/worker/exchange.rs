@@ -187,8 +187,8 @@ impl Exchange {
         false
     }
 
-    /// Packets that all rings to this worker hold at most. Whoever takes this many has taken each packet that was there when it
-    /// began.
+    /// Number of packets that all rings to this worker can hold. A worker that takes this number of packets has taken every
+    /// packet that was in the rings before.
     pub(super) fn capacity(&self) -> usize {
         self.from.len() * EXCHANGE_FRAMES
     }
