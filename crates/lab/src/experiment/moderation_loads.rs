@@ -131,8 +131,7 @@ fn follow(course: &Course, report: &mut Report) {
                 f64::from(found.usecs).into(),
                 (found.calls_a_second / 1e3).into(),
             ]);
-            let limit = SETTLED_MS + step.forgets_ms;
-            if *name == Name::Adaptive && course.is_judged && found.settled_ms > limit {
+            if *name == Name::Adaptive && course.is_judged && found.settled_ms > SETTLED_MS {
                 let text = format!(
                     "{}: adaptive settles {:.1} ms after the step to {}",
                     course.name, found.settled_ms, step.name

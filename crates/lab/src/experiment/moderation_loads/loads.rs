@@ -6,8 +6,6 @@ use forebay_policy::moderation::simulation::{Costs, Load};
 const JUMBO: u32 = 9000;
 const USUAL: u32 = 1500;
 const JOINED: u32 = 65_226;
-/// Short messages that are gone are forgotten after this time, in milliseconds.
-const FORGOTTEN_MS: f64 = 300.0;
 
 /// A load that does not change.
 pub(super) struct Constant {
@@ -31,8 +29,6 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) loads: Vec<Load>,
     pub(super) millis: u64,
-    /// More time for a policy that has to forget short messages first.
-    pub(super) forgets_ms: f64,
 }
 
 const fn random(rate: u64, bytes: u32) -> Load {
@@ -122,8 +118,7 @@ pub(super) fn constants() -> Vec<Constant> {
 }
 
 pub(super) fn courses() -> Vec<Course> {
-    let step = |name, loads: &[Load]| Step { name, loads: loads.to_vec(), millis: 250, forgets_ms: 0.0 };
-    let forgets = |name, loads: &[Load]| Step { millis: 500, forgets_ms: FORGOTTEN_MS, ..step(name, loads) };
+    let step = |name, loads: &[Load]| Step { name, loads: loads.to_vec(), millis: 250 };
     let ramp = [5u64, 10, 20, 40, 80, 160, 320, 160, 80, 40, 20, 10, 5];
     let names = [
         "5,000",
@@ -150,13 +145,13 @@ pub(super) fn courses() -> Vec<Course> {
                 step("1,000 at random", &[random(1_000, USUAL)]),
                 step("300,000 at random", &[random(300_000, USUAL)]),
                 step("one exchange", &[EXCHANGE]),
-                forgets("300,000 at random, again", &[random(300_000, USUAL)]),
+                step("300,000 at random, again", &[random(300_000, USUAL)]),
                 step("TCP, small window", &[tcp(16, 1_000, 50, USUAL)]),
                 step("acknowledgements, 100,000", &[acks(100_000)]),
                 step("TCP, 8 connections", &[tcp(64, 24_000, 100, USUAL); 8]),
                 step("200,000 short packets", &[random(200_000, 64)]),
                 step("exchange beside 50,000", &[EXCHANGE, random(50_000, USUAL)]),
-                forgets("20,000 evenly", &[paced(20_000, USUAL)]),
+                step("20,000 evenly", &[paced(20_000, USUAL)]),
             ],
         },
         Course {

@@ -10,8 +10,10 @@ use crate::moderation::counts::Counts;
 const FEW: u64 = 4_000;
 /// Windows with short messages more than windows without: then there are short messages.
 const SEEN: u8 = 3;
-/// Time without any after which there are none, in nanoseconds: TCP sends what was lost again after 200 ms.
-const GONE: u64 = 300_000_000;
+/// Time without any after which there are none, in nanoseconds.
+const GONE: u64 = 10_000_000;
+/// For so long after that, in nanoseconds, one window with short messages is enough: what TCP lost it sends again after 200 ms.
+const RECALLED: u64 = 300_000_000;
 
 /// Whether it spares them now.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +26,8 @@ pub(super) struct Sparing {
     has_seen: bool,
     /// The end of the last window with short messages.
     last: Nanos,
+    /// When they had been there for [`SEEN`] windows, for the last time.
+    seen: Option<Nanos>,
 }
 
 impl Sparing {
@@ -31,7 +35,7 @@ impl Sparing {
         !self.is_flood
     }
 
-    /// Whether there are short messages. It takes long silence to forget them.
+    /// Whether there are short messages.
     pub(super) fn has_seen(&self) -> bool {
         self.has_seen
     }
@@ -50,7 +54,10 @@ impl Sparing {
         }
         if window.short > 0 {
             (self.windows, self.last) = ((self.windows + 1).min(SEEN), now);
-            self.has_seen |= self.windows == SEEN;
+            if self.windows == SEEN {
+                self.seen = Some(now);
+            }
+            self.has_seen |= self.seen.is_some_and(|seen| now.since(seen) < RECALLED);
         } else {
             self.windows = self.windows.saturating_sub(1);
             self.has_seen &= now.since(self.last) < GONE;

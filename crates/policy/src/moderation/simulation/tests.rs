@@ -1,5 +1,5 @@
 use super::*;
-use crate::moderation::{Adaptive, Dim, Direction, Profile, SHORT_BYTES};
+use crate::moderation::{Adaptive, Dim, Direction, Profile};
 
 const BULK: u32 = 9000;
 /// TCP segments that are joined, and their headers.
@@ -86,9 +86,6 @@ fn adaptive_is_at_rest_under_every_kind_of_constant_load() {
     }
 }
 
-/// Only short messages that are gone take longer to be forgotten.
-const FORGOTTEN_NS: u64 = 300_000_000;
-
 #[test]
 fn adaptive_settles_within_20_ms_of_each_step() {
     let steps: [&[Load]; 14] = [
@@ -108,13 +105,10 @@ fn adaptive_settles_within_20_ms_of_each_step() {
         &[EXCHANGE, random(300_000)],
     ];
     let mut simulation = Simulation::new(adaptive());
-    let mut limit = 20_000_000;
     for (number, loads) in steps.into_iter().enumerate() {
         simulation.load(loads);
         let outcome = simulation.run(500_000);
-        let late: Vec<_> = outcome.moves.iter().filter(|(at, _)| *at > limit).collect();
-        let has_short = matches!(loads[0], Load::Exchange { bytes: ..=SHORT_BYTES, .. });
-        limit = if has_short { 20_000_000 + FORGOTTEN_NS } else { 20_000_000 };
+        let late: Vec<_> = outcome.moves.iter().filter(|(at, _)| *at > 20_000_000).collect();
         assert!(late.is_empty(), "step {number} to {loads:?}: {:?}", outcome.moves);
         // And it has settled at the right place: where it settles if it knows no other load.
         let (after, alone) = (simulation.run(200_000), settled(adaptive(), loads, 200_000));
