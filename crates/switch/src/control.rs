@@ -138,6 +138,8 @@ pub(crate) struct Control {
     rules: Rules,
     hints: HintsSide,
     loops: Loops,
+    /// Ports that somebody captures, or did until lately.
+    captured: Vec<PortId>,
     /// Netdevs that are still to be looked at.
     put_off: PutOff,
     /// Sums of deleted ports.
@@ -189,6 +191,7 @@ impl Control {
             rules: Rules::new(datapath.class_table()?),
             hints: HintsSide::new(workers_count, config.api.allow_programs),
             loops: Loops::new(datapath.loop_probes(RandomState::new().hash_one(0))?, &config.loops),
+            captured: Vec::new(),
             put_off: PutOff::default(),
             retired: Retired::default(),
             reception,

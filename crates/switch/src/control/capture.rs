@@ -4,6 +4,7 @@ use forebay_control::capture::{Capture, CaptureSelect};
 use forebay_control::{ApiError, ErrorCode};
 
 use super::Control;
+use super::port::Port;
 use crate::capture;
 use crate::worker::Command;
 
@@ -22,11 +23,25 @@ impl Control {
         }
         let (taps, reader, reader_is_there) = capture::open(self.workers.len(), select.snaplen);
         self.port_mut(id).captured = reader_is_there;
+        self.captured.push(id);
         for (worker, tap) in self.workers.iter().zip(taps) {
             worker.send(Command::SetTap(id, Box::new(tap)));
         }
         // The kernel carries none of its packets from now on.
         self.publish();
         Ok(Box::new(reader))
+    }
+    /// Looks whether captures have ended, of which nobody tells.
+    pub(super) fn look_at_captures(&mut self) {
+        let (ports, topology) = (&self.ports, self.shared.topology.load());
+        let mut is_shown = false;
+        self.captured.retain(|id| {
+            let goes_on = ports.get(id).is_some_and(Port::is_captured);
+            is_shown |= !goes_on && topology.port(*id).is_some_and(|entry| entry.is_captured);
+            goes_on
+        });
+        if is_shown {
+            self.publish();
+        }
     }
 }

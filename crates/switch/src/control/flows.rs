@@ -103,16 +103,6 @@ impl Control {
         Nanos(self.shared.started.elapsed().as_nanos() as u64)
     }
 
-    /// Looks whether captures have ended, of which nobody tells.
-    pub(super) fn look_at_captures(&mut self) {
-        let topology = self.shared.topology.load_full();
-        let is_other =
-            |port: &Port| topology.port(port.id).is_some_and(|entry| entry.is_captured != port.is_captured());
-        if self.ports.values().any(is_other) {
-            self.publish();
-        }
-    }
-
     /// The port's netdev, if that takes frames of XDP programs; says whether that has changed.
     pub(super) fn output_is(&mut self, id: PortId, takes: Option<IfIndex>) -> bool {
         if takes == self.ports[&id].takes_frames {

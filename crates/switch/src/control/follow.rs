@@ -156,7 +156,7 @@ impl Change<'_> {
         let mut changed = is_list_due && self.compare_all();
         let lacks = |port: &&Port| port.attachment.is_none() || !port.group.missing.is_empty();
         let is_due = |port: &&Port| lacks(port) && port.again.is_due(now);
-        let due = self.ports.values().filter(is_due).take(TRIES_A_SECOND);
+        let due = self.ports.on_netdevs().filter(is_due).take(TRIES_A_SECOND);
         for (id, name) in due.map(|port| (port.id, port.spec.netdev.clone())).collect::<Vec<_>>() {
             if self.ports[&id].spec.is_group() {
                 changed |= self.regroup(id).unwrap_or(false);

@@ -13,8 +13,12 @@ const AT_ONCE: usize = 32;
 impl Change<'_> {
     /// Looks at what ports take and gives those that should be in the other lane rings there.
     pub(super) fn sort_into_lanes(&mut self, now: Nanos) {
-        let ids: Vec<PortId> =
-            self.ports.all_beside().filter_map(|port| port.observe_lane(now)).take(AT_ONCE).collect();
+        let mut ids: Vec<PortId> = Vec::new();
+        self.ports.on_netdevs_beside(|port| {
+            if ids.len() < AT_ONCE {
+                ids.extend(port.observe_lane(now));
+            }
+        });
         if ids.is_empty() {
             return;
         }

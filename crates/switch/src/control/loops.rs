@@ -36,6 +36,8 @@ const UNDER_WAY: Nanos = Nanos(200_000_000);
 const TOGETHER: u64 = 10;
 /// Moves of stations to a port, between two looks, from which on they may be moving back and forth.
 const MOVES: u64 = 2;
+/// When nothing is due.
+const NEVER: Nanos = Nanos(u64::MAX);
 /// How long a group is said to be several at the other end, after its last probe came back.
 const ECHO_LASTS: Nanos = Nanos(10_000_000_000);
 
@@ -56,16 +58,6 @@ fn way_of(port: &Port) -> Option<Way> {
 /// A probe, and the netdev that it is to leave by.
 pub(super) type OutgoingProbe = (IfIndex, [u8; PROBE_BYTES]);
 
-/// What all ports together have to do.
-#[derive(Default)]
-struct Survey {
-    /// Ports whose loop is gone.
-    released: Vec<PortId>,
-    is_any_blocked: bool,
-    /// When a port has something to do next.
-    next: Option<Nanos>,
-}
-
 /// What the switch knows of loops besides its ports.
 pub(super) struct Loops {
     probes: Arc<LoopProbes>,
@@ -82,6 +74,9 @@ pub(super) struct Loops {
     moves: u64,
     serial: Option<u64>,
     next_look: Nanos,
+    /// When a port has something to do next, and whether one is blocked, as the last survey found.
+    due: Nanos,
+    is_any_blocked: bool,
 }
 
 impl Loops {
@@ -98,6 +93,8 @@ impl Loops {
             moves: 0,
             serial: None,
             next_look: Nanos(0),
+            due: NEVER,
+            is_any_blocked: false,
         }
     }
 
@@ -173,25 +170,22 @@ impl Control {
         if is_same && self.loops.probes.total() == self.loops.seen && now < self.loops.next_look {
             return Vec::new();
         }
+        let mut is_due = self.loops.due <= now;
         if self.loops.serial.replace(serial) != Some(serial) {
             self.follow_ports(now);
+            is_due = true;
         }
         if std::mem::replace(&mut self.loops.moves, moves) != moves {
             self.observe_moves(now);
+            is_due = true;
         }
-        let mut changed = self.hear_probes(now);
-        let mut survey = self.survey(now);
-        if !survey.released.is_empty() {
-            self.ports.all_beside().for_each(|port| port.probing.passed = None);
+        let total = self.loops.probes.total();
+        if std::mem::replace(&mut self.loops.seen, total) != total {
+            self.hear_probes(now);
+            is_due = true;
         }
-        changed.append(&mut survey.released);
-        self.show_blocked(&changed);
-        let mut outgoing = Vec::new();
-        if survey.next.is_some_and(|next| next <= now) {
-            outgoing = self.due_probes(now, !survey.is_any_blocked);
-            survey = self.survey(now);
-        }
-        self.loops.next_look = self.next_look(survey.next, now);
+        let outgoing = if is_due { self.survey(now) } else { Vec::new() };
+        self.loops.next_look = self.next_look(now);
         outgoing
     }
 
@@ -226,12 +220,8 @@ impl Control {
         port.probing.passed.is_some_and(|passed| passed == port.cells.passed())
     }
 
-    /// The ports that are blocked from now on.
-    fn hear_probes(&mut self, now: Nanos) -> Vec<PortId> {
-        let total = self.loops.probes.total();
-        if std::mem::replace(&mut self.loops.seen, total) == total {
-            return Vec::new();
-        }
+    /// Blocks ports for probes that have come in.
+    fn hear_probes(&mut self, now: Nanos) {
         let ids: Vec<PortId> = self.ports.keys().copied().collect();
         let mut blocked = Vec::new();
         for id in ids {
@@ -239,7 +229,8 @@ impl Control {
             let hears = probes.into_iter().filter(|probe| self.hear(id, *probe, now)).count();
             blocked.extend((hears > 0).then_some(id));
         }
-        blocked
+        self.loops.is_any_blocked |= !blocked.is_empty();
+        self.show_blocked(&blocked);
     }
 
     /// Whether the port is blocked for this probe. One of its own tells of a loop that does not lead through the switch.
@@ -293,26 +284,37 @@ impl Control {
         }
     }
 
-    /// Looks at all ports once: thousands of them are not in any cache. Releases those whose loop is gone, and forgets echoes of
-    /// groups whose probes do not come back any more.
-    fn survey(&mut self, now: Nanos) -> Survey {
-        let interval = self.loops.interval;
-        let mut survey = Survey::default();
-        for port in self.ports.all_beside() {
-            let probing = &mut port.probing;
-            if probing.guard.release(now, interval) {
+    /// Looks at all ports once: thousands of them are not in any cache. Releases those whose loop is gone, forgets echoes of
+    /// groups whose probes do not come back any more, and has those probed that are due. Returns what netdevs are to send.
+    fn survey(&mut self, now: Nanos) -> Vec<OutgoingProbe> {
+        let Self { ports, loops, .. } = self;
+        let (interval, slack) = (loops.interval, loops.interval.0 / TOGETHER);
+        // What is blocked stays so while others' probes come in there, so guests may rest only while nothing is.
+        let may_rest = !std::mem::take(&mut loops.is_any_blocked);
+        loops.due = NEVER;
+        let (mut released, mut due) = (Vec::new(), Vec::new());
+        for port in ports.all_beside() {
+            if port.probing.guard.release(now, interval) {
                 tracing::info!(port = port.spec.port_name(), "released, because the loop is gone");
-                survey.released.push(port.id);
+                released.push(port.id);
             }
-            survey.is_any_blocked |= probing.guard.is_blocked();
-            let next = probing.guard.next(interval);
-            survey.next = survey.next.into_iter().chain(next).min();
-            if probing.echoed.is_some_and(|at| now.since(at) > ECHO_LASTS.0) {
-                probing.echoed = None;
+            loops.is_any_blocked |= port.probing.guard.is_blocked();
+            if may_rest && port.probing.guard.may_skip(now, interval) && Self::rests(port) {
+                port.probing.guard.skips(now, interval);
+            } else if port.probing.guard.is_due(now, slack) {
+                due.extend(loops.probe(port, now));
+            }
+            loops.due = port.probing.guard.next(interval).map_or(loops.due, |next| next.min(loops.due));
+            if port.probing.echoed.is_some_and(|at| now.since(at) > ECHO_LASTS.0) {
+                port.probing.echoed = None;
                 netdevs::judge_again(port);
             }
         }
-        survey
+        if !released.is_empty() {
+            self.ports.all_beside().for_each(|port| port.probing.passed = None);
+        }
+        self.show_blocked(&released);
+        self.send_probes(due)
     }
 
     /// Has workers and users see which ports are blocked.
@@ -329,20 +331,10 @@ impl Control {
         }
     }
 
-    /// The probes that are due. What is blocked stays so while others' probes come in there, so guests may rest only while
-    /// nothing is.
-    fn due_probes(&mut self, now: Nanos, may_rest: bool) -> Vec<OutgoingProbe> {
-        let Self { ports, loops, .. } = self;
-        let (interval, slack) = (loops.interval, loops.interval.0 / TOGETHER);
-        let due = ports.all_beside().filter_map(|port| {
-            if may_rest && port.probing.guard.may_skip(now, interval) && Self::rests(port) {
-                port.probing.guard.skips(now, interval);
-                return None;
-            }
-            port.probing.guard.is_due(now, slack).then(|| loops.probe(port, now)).flatten()
-        });
+    /// Has workers send the probes to guests, and returns those that netdevs are to send.
+    fn send_probes(&self, probes: Vec<(Way, [u8; PROBE_BYTES])>) -> Vec<OutgoingProbe> {
         let (mut outgoing, mut to_guests) = (Vec::new(), BTreeMap::<usize, Vec<ProbeToGuest>>::new());
-        for (way, probe) in due {
+        for (way, probe) in probes {
             match way {
                 Way::Netdev(ifindex) => outgoing.push((ifindex, probe)),
                 Way::Guest(worker, port) => to_guests.entry(worker).or_default().push((port, probe)),
@@ -354,10 +346,10 @@ impl Control {
         outgoing
     }
 
-    fn next_look(&self, due: Option<Nanos>, now: Nanos) -> Nanos {
+    fn next_look(&self, now: Nanos) -> Nanos {
         let loops = &self.loops;
         let after = |pause: Duration| Nanos(now.0 + pause.as_nanos() as u64);
-        let idle = due.unwrap_or(Nanos(u64::MAX)).max(after(SOON));
+        let idle = loops.due.max(after(SOON));
         match now.since(loops.last_sent) {
             _ if loops.sent == 0 => idle,
             0 => idle.min(after(SOON)),

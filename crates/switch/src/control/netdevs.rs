@@ -136,12 +136,12 @@ impl Control {
     /// Tells ports whose packets are all lost from the others.
     pub(super) fn look_who_carries(&mut self) {
         let mut changed = Vec::new();
-        for port in self.ports.all_beside() {
+        self.ports.on_netdevs_beside(|port| {
             let counters = self.datapath.counters(port.id.0).since(&port.baseline);
             let lost = port.loss.lost_packets();
             let followed = || self.flows.book().counters(port.id).rx_packets;
             changed.extend(port.carrying.observe(&counters, lost, followed).then_some(port.id));
-        }
+        });
         for id in changed {
             let Some(port) = self.ports.get_mut(&id) else { continue };
             judge_again(port);

@@ -8,7 +8,7 @@
 //! rings are empty and closed.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Deref;
 
 use forebay_control::{IfIndex, PortId};
@@ -19,6 +19,8 @@ use super::port::Port;
 /// All ports of the switch.
 pub(super) struct PortBook {
     ports: BTreeMap<PortId, Port>,
+    /// Those of them that are no virtual machine's.
+    on_netdevs: BTreeSet<PortId>,
     /// Ports that are deleted and still hold frames, sockets or counters.
     leaving: BTreeMap<PortId, Port>,
     /// Ids of all ports, also of those that are being made or leave.
@@ -40,6 +42,7 @@ impl PortBook {
     pub(super) fn new(max_ports: u32, workers: usize) -> Self {
         Self {
             ports: BTreeMap::new(),
+            on_netdevs: BTreeSet::new(),
             leaving: BTreeMap::new(),
             taken: HashSet::new(),
             by_name: HashMap::new(),
@@ -153,6 +156,18 @@ impl PortBook {
         self.ports.values_mut()
     }
 
+    /// Ports on netdevs, there or not. Those of idle virtual machines, of which there may be thousands, are not touched.
+    pub(super) fn on_netdevs(&self) -> impl Iterator<Item = &Port> {
+        self.on_netdevs.iter().filter_map(|id| self.ports.get(id))
+    }
+
+    /// Does this with each of them, for state that no snapshot shows.
+    pub(super) fn on_netdevs_beside(&mut self, mut work: impl FnMut(&mut Port)) {
+        for id in &self.on_netdevs {
+            self.ports.get_mut(id).map(&mut work);
+        }
+    }
+
     /// All ports and those that leave, for state that no snapshot shows.
     pub(super) fn all_and_leaving(&mut self) -> impl Iterator<Item = &mut Port> {
         self.ports.values_mut().chain(self.leaving.values_mut())
@@ -160,6 +175,9 @@ impl PortBook {
 
     pub(super) fn insert(&mut self, port: Port) {
         self.is_changed.set(true);
+        if port.guest.is_none() {
+            self.on_netdevs.insert(port.id);
+        }
         self.ports.insert(port.id, port);
     }
 
@@ -167,6 +185,7 @@ impl PortBook {
     pub(super) fn leave(&mut self, id: PortId) -> Option<&mut Port> {
         self.is_changed.set(true);
         let port = self.ports.remove(&id)?;
+        self.on_netdevs.remove(&id);
         self.placement.leave(port.worker);
         self.by_name.remove(port.spec.port_name());
         port.attachments().for_each(|attachment| _ = self.by_ifindex.remove(&attachment.ifindex));
@@ -195,6 +214,7 @@ impl PortBook {
         self.taken.clear();
         self.by_name.clear();
         self.by_ifindex.clear();
+        self.on_netdevs.clear();
         std::mem::take(&mut self.ports)
             .into_values()
             .chain(std::mem::take(&mut self.leaving).into_values())

@@ -53,7 +53,7 @@ impl Received {
 impl Change<'_> {
     /// Looks at what the members of all groups have received.
     pub(super) fn count_received(&mut self) {
-        let groups = self.ports.values().filter(|port| port.spec.is_group());
+        let groups = self.ports.on_netdevs().filter(|port| port.spec.is_group());
         let groups: Vec<(PortId, Look, Vec<_>)> = groups
             .map(|port| {
                 let members = port.attachments().map(|at| (at.position, at.ifindex)).collect();

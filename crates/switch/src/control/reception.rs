@@ -24,9 +24,10 @@ impl Change<'_> {
     /// Tells netdevs the stations that have come and gone. Once a second.
     pub(super) fn tell_stations(&mut self) {
         let mut listeners = Vec::new();
-        for (id, port) in self.ports.iter() {
+        for port in self.ports.on_netdevs() {
             let filters = port.attachments().filter_map(|attachment| attachment.reception.stations.clone());
-            let listener = |filter| Listener { port: *id, name: port.spec.port_name().to_owned(), filter };
+            let listener =
+                |filter| Listener { port: port.id, name: port.spec.port_name().to_owned(), filter };
             listeners.extend(filters.map(listener));
         }
         if listeners.is_empty() {

@@ -59,10 +59,10 @@ impl Control {
     pub(super) fn observe_loss(&mut self) -> bool {
         let room = VETH_RING * (Lane::COUNT * self.workers.len()) as u64;
         let (mut settled, now) = (true, self.now());
-        for port in self.ports.all_beside() {
+        self.ports.on_netdevs_beside(|port| {
             let counters = self.datapath.counters(port.id.0).since(&port.baseline);
             settled &= port.loss.observe(counters, room, now);
-        }
+        });
         settled
     }
 
