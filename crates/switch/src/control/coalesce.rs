@@ -31,7 +31,7 @@ impl Change<'_> {
         }
         let changed = changed(&self.ports[&id], change)?;
         for (index, setting) in changed {
-            let Some(guest) = self.port_mut(id).guest.as_mut() else { continue };
+            let Some(guest) = self.ports.beside(id).and_then(|port| port.guest.as_mut()) else { continue };
             guest.calls[index].setting = setting;
             self.moderate_queue(id, index);
         }

@@ -74,7 +74,7 @@ impl Change<'_> {
 
     /// Moderates a port as stated and not otherwise. What cannot be is left out and told.
     pub(super) fn moderate_as(&mut self, id: PortId, stated: &[CoalesceSet]) -> Vec<StatedError> {
-        let port = self.port_mut(id);
+        let Some(port) = self.ports.beside(id) else { return Vec::new() };
         let Some(guest) = &port.guest else {
             let (next, errors) = stated::of_netdevs(stated);
             let before = std::mem::replace(&mut port.coalescing, NetdevSettings(next));
@@ -83,7 +83,7 @@ impl Change<'_> {
         };
         let (settings, errors) = stated::of_guest(stated, guest.pairs());
         for (index, setting) in settings.into_iter().enumerate() {
-            let Some(guest) = self.port_mut(id).guest.as_mut() else { continue };
+            let Some(guest) = self.ports.beside(id).and_then(|port| port.guest.as_mut()) else { continue };
             if guest.calls[index].setting != setting {
                 guest.calls[index].setting = setting;
                 self.moderate_queue(id, index);
