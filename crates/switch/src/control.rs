@@ -74,6 +74,7 @@ use forebay_control::coalesce::CoalesceConfig;
 use forebay_control::config::{Config, PoolConfig, Settings};
 use forebay_control::eswitch::Offload;
 use forebay_control::stats::WorkersShow;
+use forebay_control::vhost_user::MAX_QUEUE_PAIRS;
 use forebay_control::{ApiError, ErrorCode, IfIndex, PortId};
 use forebay_kernel::Datapath;
 use forebay_kernel::netlink::PrivateNetns;
@@ -344,6 +345,11 @@ pub(crate) fn flow_limits(settings: &Settings, max_entries: u64) -> FlowLimits {
         idle: Nanos::from_secs(settings.flow_idle_seconds.into()),
         installs_per_second: settings.flow_installs_per_second.into(),
     }
+}
+
+/// Queues of virtual machines that one worker serves at most.
+pub(crate) fn most_calls(max_ports: u32) -> usize {
+    2 * usize::from(MAX_QUEUE_PAIRS) * max_ports as usize
 }
 
 /// Sources that one worker serves at most: each port's, the shared one, those that take their places, and the long queue.

@@ -24,6 +24,7 @@ mod guests;
 mod layouts;
 mod long_queues;
 pub mod memory;
+mod news;
 mod output;
 mod pool_instance;
 pub mod private_file;

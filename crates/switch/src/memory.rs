@@ -37,6 +37,7 @@ use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::{Fdb, Flush, Limits};
 use crate::flows::{FlowBook, FlowLimits};
+use crate::news::News;
 use crate::pool_instance::Stock;
 use crate::publication::Publication;
 use crate::rate::Rate;
@@ -135,6 +136,7 @@ impl MemorySwitch {
             moves: Rate::new(0, 0),
             workers: (0..options.workers).map(|_| WorkerCell::default()).collect(),
             worker_nodes: vec![None; options.workers].into_boxed_slice(),
+            news: News::of_workers(options.workers, 0),
             attention: Attention::new()?,
             turns: Default::default(),
             max_ports: options.max_ports.into(),

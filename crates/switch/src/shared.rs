@@ -10,6 +10,7 @@ use crate::attention::Attention;
 use crate::counters::WorkerCell;
 use crate::fdb::Fdb;
 use crate::layouts::Layouts;
+use crate::news::News;
 use crate::rate::Rate;
 use crate::supervise::Turns;
 use crate::topology::Topology;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     /// The NUMA node of each worker, if it is pinned to a processor.
     pub(crate) worker_nodes: Box<[Option<u32>]>,
     pub(crate) turns: Turns,
+    /// What each worker notes for the moderator.
+    pub(crate) news: Box<[Arc<News>]>,
     /// The housekeeper's.
     pub(crate) attention: Attention,
     pub(crate) max_ports: usize,

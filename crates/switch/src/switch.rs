@@ -34,6 +34,7 @@ use crate::fdb::{Fdb, Limits};
 use crate::flows::{FlowBook, FlowKeeper};
 use crate::guests::Reception;
 use crate::long_queues;
+use crate::news::News;
 use crate::pool_instance::{PoolInstance, Stock, Supplied};
 use crate::rate::Rate;
 use crate::settled;
@@ -240,6 +241,7 @@ fn shared(
         steered: datapath.steered_stations()?,
         flood: Rate::new(config.flood.copies_per_second, config.flood.burst_copies),
         moves: Rate::new(config.fdb.moves_per_second, config.fdb.burst_moves),
+        news: News::of_workers(workers as usize, control::most_calls(config.switch.max_ports)),
         attention: Attention::new()?,
         turns: Turns::default(),
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),
@@ -286,10 +288,9 @@ fn start_workers(
     for (index, proposals) in proposals.enumerate() {
         let transmitter = open_transmitter(datapath, index as u32)?;
         let cache = RulingCache::new(seed());
-        let (worker, commander) =
-            Worker::new(index, Arc::clone(shared), slots, Some(transmitter), cache, proposals)?;
+        let worker = Worker::new(index, Arc::clone(shared), slots, Some(transmitter), cache, proposals)?;
         let cpu = config.switch.cpus.get(index).copied();
-        let handle = WorkerHandle::spawn(index, cpu, worker, commander)?;
+        let handle = WorkerHandle::spawn(index, cpu, worker, Arc::clone(&shared.news[index]))?;
         handles.push(handle);
     }
     control::hand_out(&handles, supplied);

@@ -196,7 +196,7 @@ impl Worker {
             transmitter,
             outlets: std::iter::repeat_with(|| None).take(shared.max_ports).collect(),
             owing: Vec::with_capacity(shared.max_ports),
-            moderation: Box::new(Moderation::new(0)),
+            moderation: Box::new(Moderation::new(0, Arc::clone(&shared.news[index]))),
             exchange: None,
             probes_due: ProbesDue::new(),
             handed: Vec::with_capacity(MAX_SEGMENTS_PER_PACKET),

@@ -1,9 +1,12 @@
 //! Moderation of a guest's calls: limits are kept, are there again after a handover, and are refused if they are none.
 
+use std::time::{Duration, Instant};
+
 use forebay_control::coalesce::{CoalesceQueue, CoalesceShow};
 use forebay_testbed::bpffs::BpfFs;
-use forebay_testbed::dut::{Client, Forebay, ForebayOptions};
+use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::frame::Frame;
+use forebay_testbed::measure::cpu;
 use forebay_testbed::packet_io::FrameSocket;
 use forebay_testbed::{Lab, PortKind, wait};
 use forebay_vhost::driver::FrontEnd;
@@ -12,10 +15,13 @@ use super::{LIMIT, Scene, connect, guest, join, mac, quiet};
 use crate::harness::{Outcome, Suite, ensure_program};
 
 const PACKETS: usize = 100;
+/// A thread that has no turn for so long sleeps: many of its periods.
+const RESTS: Duration = Duration::from_millis(300);
 
 pub fn register(suite: &mut Suite) {
     suite.once("a_guest_is_called_within_the_limits_that_are_set", || within_limits("offload"));
     suite.once("a_guest_is_called_within_the_limits_of_one_thread_for_all", || within_limits("onload"));
+    suite.once("one_thread_for_all_sleeps_until_a_guest_has_packets", rests);
     suite.once("how_a_guest_is_moderated_is_there_again_after_its_daemon_was_killed", taken_over);
     suite.once("a_guest_is_called_within_the_limits_that_the_file_states", by_file);
     suite.once("what_can_not_be_moderated_is_refused_by_name", refused);
@@ -83,6 +89,41 @@ fn within_limits(place: &str) -> Outcome {
     assert_eq!((after.packets - before.packets, turns), (PACKETS as u64, PACKETS as u64));
     assert!(calls < turns, "{calls} calls in {turns} turns");
     assert!(scene.client().stats_check()?.balanced);
+    Ok(())
+}
+
+/// Nothing but a note of the worker can wake the thread, and only a thread that looks can choose other limits.
+fn rests() -> Outcome {
+    let scene = Scene::new(1, quiet())?;
+    scene.add("vm1", &[])?;
+    let mut guest = guest()?;
+    join(&mut guest, &scene, "vm1")?;
+    scene.client().ok(&["fdb", "add", "02:fc:00:00:00:01", "--port", "vm1"])?;
+    let socket = FrameSocket::open(&scene.hosts[0])?;
+    let frame = Frame::marked(scene.hosts[0].mac(), mac(1), 7).payload_bytes(1000).build();
+    scene.client().ok(&["coalesce", "set", "vm1", "--rx", "--policy", "dim", "--where", "onload"])?;
+    for round in 0..2 {
+        let turns =
+            || scene.daemon.pids().into_iter().map(|pid| cpu::turns_of(pid, "moderator")).sum::<u64>();
+        let mut seen = (turns(), Instant::now());
+        wait::until("the thread to sleep", LIMIT, || {
+            let turns = turns();
+            if turns != seen.0 {
+                seen = (turns, Instant::now());
+            }
+            seen.1.elapsed() > RESTS
+        })?;
+        let before = queue(scene.client())?.moves;
+        wait::until("other limits", LIMIT, || {
+            for _ in 0..PACKETS {
+                guest.want_calls(true);
+                let _ = socket.send(&frame);
+                while guest.receive().is_some() {}
+            }
+            queue(scene.client()).is_ok_and(|queue| queue.moves > before)
+        })
+        .map_err(|error| format!("round {round}: {error}"))?;
+    }
     Ok(())
 }
 

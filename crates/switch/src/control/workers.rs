@@ -1,5 +1,6 @@
 //! The worker threads as the control side holds them.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
@@ -7,6 +8,7 @@ use forebay_vhost::Virtqueue;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::SwitchError;
+use crate::news::News;
 use crate::pool_instance::Supplied;
 use crate::supervise;
 use crate::worker::{Command, Commander, Emptied, Moderation, ServedSource, Slot, Waker, Worker};
@@ -23,6 +25,8 @@ pub(crate) struct WorkerHandle {
     next_call: usize,
     free_calls: Vec<usize>,
     room_for_calls: usize,
+    /// What it notes of queues that are moderated from outside.
+    news: Arc<News>,
 }
 
 /// Moderated queues that a worker has room for once it has any.
@@ -33,8 +37,8 @@ impl WorkerHandle {
     pub(crate) fn spawn(
         index: usize,
         cpu: Option<u32>,
-        worker: Worker,
-        commander: Commander,
+        (worker, commander): (Worker, Commander),
+        news: Arc<News>,
     ) -> Result<Self, SwitchError> {
         let thread = supervise::spawn(format!("worker-{index}"), move || {
             if let Some(cpu) = cpu {
@@ -51,6 +55,7 @@ impl WorkerHandle {
             next_call: 0,
             free_calls: Vec::new(),
             room_for_calls: 0,
+            news,
         })
     }
 
@@ -61,7 +66,10 @@ impl WorkerHandle {
         }
         if self.next_call == self.room_for_calls {
             self.room_for_calls = (2 * self.room_for_calls).max(FIRST_CALLS);
-            self.send(Command::GrowModeration(Box::new(Moderation::new(self.room_for_calls))));
+            self.send(Command::GrowModeration(Box::new(Moderation::new(
+                self.room_for_calls,
+                Arc::clone(&self.news),
+            ))));
         }
         self.next_call += 1;
         self.next_call - 1

@@ -39,8 +39,8 @@ impl Worker {
 
     /// Room for more queues, and for those that are here.
     pub(super) fn grow_moderation(&mut self, mut more: Box<Moderation>) {
-        more.adopt(std::mem::replace(&mut *self.moderation, Moderation::new(0)));
-        self.moderation = more;
+        std::mem::swap(&mut self.moderation, &mut more);
+        self.moderation.adopt(*more);
     }
 
     /// A queue's limits are chosen in another way from now on.

@@ -16,6 +16,7 @@ use forebay_wire::ack::is_pure_ack;
 
 use super::slot::Slot;
 use crate::calls::CallCells;
+use crate::news::News;
 
 /// A guest's queue whose calls are moderated.
 pub(crate) struct ModeratedQueue {
@@ -67,7 +68,7 @@ impl ModeratedQueue {
     #[inline]
     pub(super) fn show(&mut self, moderation: &mut Moderation, now: Nanos) {
         let Self { virtqueue, number, cells, shown, is_full } = self;
-        let Moderation { moderators, entries } = moderation;
+        let Moderation { moderators, entries, news } = moderation;
         let has_shown = virtqueue.show();
         if !has_shown && !*is_full {
             return;
@@ -89,11 +90,14 @@ impl ModeratedQueue {
             }
         }
         cells.publish(moderators.counts(*number));
+        if entry.policy.is_none() {
+            news.note(*number);
+        }
     }
 
     /// Obeys what is chosen now. What waits is looked at again.
     pub(super) fn obey(&mut self, moderation: &mut Moderation, now: Nanos) {
-        let Moderation { moderators, entries } = moderation;
+        let Moderation { moderators, entries, .. } = moderation;
         self.cells.hear();
         let settings = entries[self.number].settings(&self.cells);
         if settings != moderators.settings(self.number) {
@@ -179,12 +183,15 @@ impl Entry {
 pub(crate) struct Moderation {
     moderators: Moderators,
     entries: Box<[Entry]>,
+    /// For whoever chooses limits from outside.
+    news: Arc<News>,
 }
 
 impl Moderation {
     /// Room for queues with the numbers below `queues`.
-    pub(crate) fn new(queues: usize) -> Self {
-        Self { moderators: Moderators::new(queues), entries: (0..queues).map(|_| Entry::default()).collect() }
+    pub(crate) fn new(queues: usize, news: Arc<News>) -> Self {
+        let entries = (0..queues).map(|_| Entry::default()).collect();
+        Self { moderators: Moderators::new(queues), entries, news }
     }
 
     /// When the first call is due that waits.
@@ -266,8 +273,10 @@ mod tests {
             let cells = Arc::new(CallCells::default());
             let _ = cells.want(LONG);
             let virtqueue = driver.device(0).expect("the driver's ring");
+            let news = Arc::clone(&News::of_workers(1, 2)[0]);
             let queue = ModeratedQueue::new(virtqueue, NUMBER, Arc::clone(&cells));
-            let mut scene = Self { moderation: Moderation::new(2), queue, cells, _driver: driver };
+            let mut scene =
+                Self { moderation: Moderation::new(2, Arc::clone(&news)), queue, cells, _driver: driver };
             scene.queue.start(&mut scene.moderation, Place::Output(PortId(1), 0), Nanos(0));
             scene
         }

@@ -58,6 +58,15 @@ pub fn softirq_threads_time() -> Duration {
     threads_of(Path::new("/proc")).filter(is_softirq).map(|thread| run_time(&thread)).sum()
 }
 
+/// How often the threads of a process that have this name have been given a processor.
+pub fn turns_of(pid: u32, name: &str) -> u64 {
+    let tasks = format!("/proc/{pid}/task");
+    let has_name = |thread: &std::path::PathBuf| {
+        std::fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    threads_of(Path::new(&tasks)).filter(has_name).map(|thread| schedstat(&thread, 2)).sum()
+}
+
 /// The share of one processor that these processes use during `duration`.
 pub fn share_of(pids: &[u32], duration: Duration) -> f64 {
     let time = || -> Duration { pids.iter().map(|pid| process_time(*pid)).sum() };
@@ -99,9 +108,13 @@ fn threads_of(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
 
 /// Zero for a thread that is gone.
 fn run_time(thread: &Path) -> Duration {
+    Duration::from_nanos(schedstat(thread, 0))
+}
+
+/// One number of a thread's: its time on a processor, its time of waiting for one, and how often it was given one.
+fn schedstat(thread: &Path, number: usize) -> u64 {
     let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-    let nanos = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
-    Duration::from_nanos(nanos)
+    text.split_whitespace().nth(number).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// The processor's nominal rate, in cycles a second.

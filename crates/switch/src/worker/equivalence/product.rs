@@ -26,6 +26,7 @@ use crate::counters::WorkerCell;
 use crate::fdb::{Flush, Limits, fdb_of};
 use crate::flood::PortFlood;
 use crate::flows::{FlowBook, FlowLimits};
+use crate::news::News;
 use crate::pool_instance::Stock;
 use crate::publication::Publication;
 use crate::rate::Rate;
@@ -117,6 +118,7 @@ impl Product {
             moves: Rate::new(0, 0),
             workers: [WorkerCell::default()].into(),
             worker_nodes: [None].into(),
+            news: News::of_workers(1, 0),
             attention: Attention::new().expect("an eventfd"),
             turns: Turns::default(),
             max_ports: MAX_PORTS.into(),
