@@ -14,6 +14,7 @@ use forebay_testbed::lab::Lab;
 use forebay_testbed::measure::cpu;
 use forebay_testbed::{LabError, Result, wait};
 use forebay_vhost::driver::FrontEnd;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use crate::experiment::guests::{LIMIT, add, connect, guest, raise_file_limit, up};
 use crate::experiment::{SENDER_CPU, WORKER_CPU};
@@ -22,6 +23,11 @@ use crate::experiment::{SENDER_CPU, WORKER_CPU};
 const PACKET_BYTES: usize = 1000;
 /// Between two looks at the rings of all machines.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// Times that a timer is set by itself, for so long, and from when on it is late, as with calls.
+const TIMES: u64 = 5000;
+const HOLD: Duration = Duration::from_micros(200);
+const LATE: Duration = Duration::from_micros(50);
 
 /// What was seen.
 pub(super) struct Found {
@@ -32,6 +38,25 @@ pub(super) struct Found {
     pub(super) late: u64,
     /// Share of a processor that the daemon took.
     pub(super) switch: f64,
+}
+
+/// Calls of a timer, one after the other, while nothing else is done, and those that came more than 50 µs too late: what the
+/// machine does to timers, whoever sets them.
+pub(super) fn timer_alone() -> Result<[u64; 2]> {
+    let refused = |errno| LabError::system("waiting for a timer", errno);
+    let work = || {
+        cpu::pin_to(WORKER_CPU)?;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::empty()).map_err(refused)?;
+        let mut late = 0;
+        for _ in 0..TIMES {
+            let began = Instant::now();
+            let expires = Expiration::OneShot(HOLD.into());
+            timer.set(expires, TimerSetTimeFlags::empty()).and_then(|()| timer.wait()).map_err(refused)?;
+            late += u64::from(began.elapsed() > HOLD + LATE);
+        }
+        Ok([TIMES, late])
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().expect("a timer's thread does not panic"))
 }
 
 /// Sends `rate` packets a second to `guests` machines together, with each way in turn.
