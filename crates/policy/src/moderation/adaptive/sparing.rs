@@ -10,8 +10,9 @@ use crate::moderation::counts::Counts;
 const FEW: u64 = 4_000;
 /// Windows with short messages more than windows without: then there are short messages.
 const SEEN: u8 = 3;
-/// Time without any after which there are none, in nanoseconds.
-const GONE: u64 = 10_000_000;
+/// Time without any after which there are none, in nanoseconds: a guest may do something else for a timer tick, which is up to
+/// 10 ms.
+const GONE: u64 = 12_000_000;
 /// For so long after that, in nanoseconds, one window with short messages is enough: what TCP lost it sends again after 200 ms.
 const RECALLED: u64 = 300_000_000;
 
