@@ -340,6 +340,9 @@ impl Adaptive {
         self.bulk.judged(is_slower);
         if is_slower {
             self.lessen(now);
+        } else if self.ceilings.usecs().is_none() {
+            // The rate without holds is known now, so that is the time to see whether more may wait.
+            self.bulk.grow();
         }
     }
 

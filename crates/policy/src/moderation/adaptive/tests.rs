@@ -354,7 +354,7 @@ fn less_bulk_waits_if_it_comes_more_slowly_than_without_holds_and_at_last_none()
 
 #[test]
 fn bulk_that_has_become_slower_by_itself_is_held_on() {
-    assert_eq!(moves(76, 79), [4, 0, 4]);
+    assert_eq!(moves(76, 79), [4, 0, 8], "and then more of it");
     assert_eq!(moves(77, 80), [4, 8]);
 }
 
