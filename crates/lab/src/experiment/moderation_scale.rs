@@ -25,6 +25,9 @@ const WAYS: [(&str, CoalescePolicy, CoalescePlace); 3] = [
 /// Promise: what workers do for idle machines costs less than a thousandth of a processor.
 const PROMISED: f64 = 0.001;
 
+/// After this time the daemon has done what requests have left to do.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// How to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -113,16 +116,7 @@ fn measure_busy(options: &Options, report: &mut Report) -> Result<()> {
         let [timed, late] = busy::timer_alone()?;
         let none = || Cell::from("–");
         let share = Cell::Number(per_mille(late, timed));
-        table.row([
-            none(),
-            "a timer alone".into(),
-            none(),
-            none(),
-            timed.into(),
-            late.into(),
-            share,
-            none(),
-        ]);
+        table.row([none(), "a timer alone".into(), none(), none(), timed.into(), late.into(), share, none()]);
     }
     for guests in options.busy.iter().filter(|guests| **guests > 0) {
         eprintln!("{guests} busy virtual machines");
@@ -171,6 +165,7 @@ fn shares(guests: u32, idle: Duration) -> Result<[f64; WAYS.len()]> {
             let path = format!("/v1/coalesce/ports/vm{number}");
             let _: CoalescePort = client.api().send("PATCH", &path, &change)?;
         }
+        std::thread::sleep(SETTLING);
         *share = cpu::share_of(&forebay.pids(), idle);
     }
     Ok(shares)
