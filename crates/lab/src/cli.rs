@@ -61,6 +61,8 @@ enum Command {
     ModerationLoads(moderation_loads::Options),
     /// What moderation of many idle virtual machines costs, in workers and in one thread for all
     ModerationScale(moderation_scale::Options),
+    /// What policies of interrupt moderation cost an exchange, in short turns that all have the same noise
+    ModerationLatency(moderation::latency::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),
     /// Connect a hundred and a thousand virtual machines: time, idle CPU, memory a port, and whether each is served
@@ -99,6 +101,7 @@ impl Cli {
             Command::Moderation(options) => experiment(|| moderation::run(&options)),
             Command::ModerationLoads(options) => experiment(|| moderation_loads::run(&options)),
             Command::ModerationScale(options) => experiment(|| moderation_scale::run(&options)),
+            Command::ModerationLatency(options) => experiment(|| moderation::latency::run(&options)),
             Command::Waits(options) => experiment(|| waits::run(&options)),
             Command::Guests(options) => experiment(|| guests::run(&options)),
             Command::GuestFlood(options) => experiment(|| guest_flood::run(&options)),

@@ -5,7 +5,9 @@
 
 mod driver;
 mod figures;
+pub mod latency;
 mod linux;
+mod turns;
 mod ways;
 
 use std::time::Duration;

@@ -12,9 +12,11 @@ use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::guest_load::{GuestLoad, Seen, Stream};
 use forebay_testbed::lab::Lab;
 use forebay_testbed::measure::cpu::{self, process_time};
+use forebay_testbed::measure::latency::Latency;
 use forebay_testbed::{LabError, Result, wait};
 
 use super::figures::{Figures, interrupts, rates};
+use super::turns::{Cycles, Plan};
 use super::ways::Way;
 use crate::experiment::guests::{LIMIT, up};
 use crate::experiment::{SENDER_CPU, WORKER_CPU};
@@ -61,10 +63,33 @@ pub(super) fn round(load: Load, cost: Duration, ways: &[Way], duration: Duration
     let mut found = Vec::new();
     for way in ways {
         eprintln!("  {}", way.name());
-        scene.client().ok(&[&["coalesce", "set", NAME], way.words()].concat())?;
+        scene.set(*way)?;
         found.push(scene.measure(load.stream, duration)?);
     }
     Ok(found)
+}
+
+/// Exchanges by themselves, and beside streams, with policies in turns.
+pub(super) fn exchanges(cost: Duration, plan: &Plan) -> Result<Vec<(&'static str, Cycles)>> {
+    let mut scene = Scene::new(cost)?;
+    let kinds = [
+        ("alone", None),
+        ("beside packets at random", Some(LOADS[0].stream)),
+        ("beside a window", Some(LOADS[1].stream)),
+    ];
+    let of = |(name, stream)| {
+        eprintln!("{name}");
+        let cycles = plan.follow(|ways| {
+            let turn = |way: &Way| {
+                scene.set(*way)?;
+                scene.run(stream, true, SETTLING)?;
+                scene.answered(stream, plan.turn)
+            };
+            ways.iter().map(turn).collect()
+        });
+        Ok((name, cycles?))
+    };
+    kinds.into_iter().map(of).collect()
 }
 
 struct Scene {
@@ -98,11 +123,10 @@ impl Scene {
         let (wall, time) = (began.elapsed().as_secs_f64(), self.switch_time().saturating_sub(time));
         let [_, from] = rates(before, interrupts(self.client(), NAME)?, wall);
         let seconds = duration.as_secs_f64();
-        let none = || LabError::output("requests to the guest", "none was answered");
         self.run(None, true, SETTLING)?;
-        let alone = self.run(None, true, duration)?.latency.ok_or_else(none)?;
+        let alone = self.answered(None, duration)?;
         self.run(Some(stream), true, SETTLING)?;
-        let beside = self.run(Some(stream), true, duration)?.latency.ok_or_else(none)?;
+        let beside = self.answered(Some(stream), duration)?;
         Ok(Figures {
             gigabits: seen.bytes as f64 * 8.0 / seconds / 1e9,
             interrupts: [seen.interrupts as f64 / seconds, from],
@@ -110,6 +134,16 @@ impl Scene {
             switch: time.as_secs_f64() / wall,
             exchanges: vec![alone, beside],
         })
+    }
+
+    fn set(&self, way: Way) -> Result<()> {
+        self.client().ok(&[&["coalesce", "set", NAME], way.words()].concat()).map(drop)
+    }
+
+    /// How long requests took.
+    fn answered(&mut self, stream: Option<Stream>, duration: Duration) -> Result<Latency> {
+        let none = || LabError::output("requests to the guest", "none was answered");
+        self.run(stream, true, duration)?.latency.ok_or_else(none)
     }
 
     /// Runs the guests by a thread on their processor.

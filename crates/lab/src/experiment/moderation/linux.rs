@@ -19,12 +19,15 @@ use forebay_testbed::measure::latency::{self, Latency};
 use forebay_testbed::programs::iperf::{Iperf, IperfReport};
 
 use super::figures::{Figures, interrupts, rates};
+use super::turns::{Cycles, Plan};
 use super::ways::Way;
 use crate::experiment::WORKER_CPU;
 
 const NAME: &str = "vm1";
 const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
 const ECHO_PORT: u16 = 5002;
+/// What a turn takes besides, at most: exchanges that do not count.
+const BEFORE_A_TURN: Duration = Duration::from_millis(400);
 const SERVING: &str = "Server listening";
 /// Sends each datagram back.
 const ECHO_DATAGRAMS: &str = "perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Proto => \"udp\", LocalPort => 5002); \
@@ -101,10 +104,43 @@ pub(super) fn round(case: &Case, ways: &[Way]) -> Result<Vec<Figures>> {
     scene.stream(0)?;
     let of = |way: &Way| {
         eprintln!("  {}", way.name());
-        scene.client().ok(&[&["coalesce", "set", NAME], way.words()].concat())?;
+        scene.set(*way)?;
         scene.measure()
     };
     ways.iter().map(of).collect()
+}
+
+/// Exchanges by TCP and UDP, by themselves and beside a stream, with policies in turns.
+pub(super) fn exchanges(case: &Case, plan: &Plan) -> Result<Vec<(&'static str, Cycles)>> {
+    let scene = Scene::new(case)?;
+    scene.stream(1)?;
+    let server = SocketAddr::new(V4.into(), ECHO_PORT);
+    let tcp = || latency::tcp_to(&scene.host, server, plan.turn);
+    let udp = || latency::udp_to(&scene.host, server, plan.turn);
+    let kinds: [(_, bool, &dyn Fn() -> Result<Latency>); 4] = [
+        ("TCP alone", false, &tcp),
+        ("TCP beside a stream", true, &tcp),
+        ("UDP alone", false, &udp),
+        ("UDP beside a stream", true, &udp),
+    ];
+    let of = |(name, is_beside, exchange): (_, bool, &dyn Fn() -> Result<Latency>)| {
+        eprintln!("{name}");
+        let turn = |way: &Way| {
+            scene.set(*way)?;
+            exchange()
+        };
+        let cycles = plan.follow(|ways| {
+            let turns = || ways.iter().map(turn).collect::<Result<Vec<_>>>();
+            if !is_beside {
+                return turns();
+            }
+            // Setting a policy and exchanges before those that count take time, too.
+            let longer = (plan.turn + BEFORE_A_TURN) * ways.len() as u32;
+            scene.beside_stream(longer.as_secs() as u32 + 1, turns)
+        });
+        Ok((name, cycles?))
+    };
+    kinds.into_iter().map(of).collect()
 }
 
 struct Scene {
@@ -136,6 +172,10 @@ impl Scene {
         Ok(Scene { case: *case, machine, forebay, host, _lab: lab })
     }
 
+    fn set(&self, way: Way) -> Result<()> {
+        self.client().ok(&[&["coalesce", "set", NAME], way.words()].concat()).map(drop)
+    }
+
     fn measure(&self) -> Result<Figures> {
         self.forget()?;
         let (before, time, began) = (interrupts(self.client(), NAME)?, self.times(), Instant::now());
@@ -163,13 +203,14 @@ impl Scene {
         let (server, duration) = (SocketAddr::new(V4.into(), ECHO_PORT), self.case.duration);
         let tcp = || latency::tcp_to(&self.host, server, duration);
         let udp = || latency::udp_to(&self.host, server, duration);
-        Ok(vec![tcp()?, self.beside_stream(tcp)?, udp()?, self.beside_stream(udp)?])
+        Ok(vec![tcp()?, self.beside_stream(1, tcp)?, udp()?, self.beside_stream(1, udp)?])
     }
 
-    fn beside_stream(&self, measure: impl FnOnce() -> Result<Latency>) -> Result<Latency> {
+    /// Beside a stream that lasts for so many seconds more than a measurement takes.
+    fn beside_stream<T>(&self, more: u32, measure: impl FnOnce() -> Result<T>) -> Result<T> {
         self.forget()?;
         std::thread::scope(|scope| {
-            let stream = scope.spawn(|| self.stream(1));
+            let stream = scope.spawn(|| self.stream(more));
             let measured = measure();
             stream.join().expect("a stream does not panic")?;
             measured

@@ -1,0 +1,138 @@
+//! Request and response with policies in short turns, so that all policies have the same noise.
+//!
+//! A second with one policy and a second with another say little on a machine that others use: between two seconds with the same
+//! policy, p99 may double. So each policy has a fraction of a second, again and again, and is compared with the turn of `off` in
+//! the same cycle. The median of many such ratios is known well although each is not, and `off` a second time in each cycle
+//! says how well.
+
+use std::time::Duration;
+
+use forebay_testbed::Result;
+use forebay_testbed::measure::latency::Latency;
+use forebay_testbed::measure::spread::number;
+
+use super::linux::{Case, Congestion, Mask};
+use super::turns::{Cycles, Plan};
+use super::ways::{self, Way};
+use super::{Guest, driver, linux};
+use crate::experiment::{Cell, OutputOptions, Report, Table};
+
+/// How to measure.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Kinds of guest, as in `driver`
+    #[arg(long, value_delimiter = ',', default_value = "driver,linux")]
+    pub guests: Vec<Guest>,
+    /// Policies, as in `dim-eqe,adaptive`; each is compared with `off`, which is always measured
+    #[arg(long, value_delimiter = ',', default_value = "off-again,dim-eqe,adaptive")]
+    pub policies: Vec<Way>,
+    /// Cycles, in each of which every policy has one turn
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(5..=1000))]
+    pub cycles: u32,
+    /// Duration of a turn, in milliseconds
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=3000))]
+    pub turn_ms: u32,
+    /// What an interrupt costs the driver, in microseconds
+    #[arg(long, default_value_t = 2)]
+    pub cost: u32,
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: OutputOptions,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// When the lab can't be made or the machine does not boot.
+pub fn run(options: &Options) -> Result<bool> {
+    let about = "Request and response, one at a time, with policies in short turns. Ratios are to `off` of the same cycle: their \
+                 median, and between what it lies with a confidence of 95 %. `off, again` is the same as `off`, so its ratios \
+                 are what the machine does by itself.";
+    let mut report = Report::begin("moderation-latency", "What moderation costs an exchange", about);
+    let outcome = measure(options, &mut report);
+    report.conclude(outcome, &options.output)
+}
+
+fn measure(options: &Options, report: &mut Report) -> Result<()> {
+    let plan = Plan {
+        ways: ways::beside_off(&options.policies),
+        cycles: options.cycles,
+        turn: Duration::from_millis(options.turn_ms.into()),
+    };
+    for guest in &options.guests {
+        let (title, found) = match guest {
+            Guest::Driver => {
+                let cost = Duration::from_micros(options.cost.into());
+                let title = format!("A driver, {} µs for an interrupt", options.cost);
+                (title, driver::exchanges(cost, &plan)?)
+            }
+            Guest::Linux => {
+                let case = Case {
+                    mask: Mask::None,
+                    memory_mb: 512,
+                    congestion: Congestion::Cubic,
+                    duration: plan.turn,
+                    streams_only: false,
+                };
+                (case.title(), linux::exchanges(&case, &plan)?)
+            }
+        };
+        report.table(table(&title, &plan, &found));
+    }
+    Ok(())
+}
+
+/// Names of ranks, and what they are of an exchange.
+const RANKS: [(&str, Rank); 2] = [("p50", |latency| latency.p50), ("p99", |latency| latency.p99)];
+
+type Rank = fn(&Latency) -> Duration;
+
+fn table(title: &str, plan: &Plan, found: &[(&str, Cycles)]) -> Table {
+    let of_off = |name: &str| RANKS.map(|(rank, _)| format!("{name}: {rank}"));
+    let columns: Vec<String> =
+        std::iter::once("policy".to_owned()).chain(found.iter().flat_map(|(name, _)| of_off(name))).collect();
+    let mut table = Table::new(title, columns.iter().map(String::as_str));
+    for (at, way) in plan.ways.iter().enumerate() {
+        let mut row = vec![Cell::from(way.name())];
+        for (_, cycles) in found {
+            for (_, rank) in RANKS {
+                let of = |cycle: &[Latency], at: usize| rank(&cycle[at]).as_secs_f64();
+                row.push(match at {
+                    0 => micros(median_of(cycles.iter().map(|cycle| of(cycle, 0)))),
+                    _ => ratio(median_of(cycles.iter().map(|cycle| of(cycle, at) / of(cycle, 0)))),
+                });
+            }
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn micros([_, median, _]: [f64; 3]) -> Cell {
+    format!("{} µs", number(median * 1e6)).into()
+}
+
+fn ratio([low, median, high]: [f64; 3]) -> Cell {
+    format!("{median:.3} ({low:.3}–{high:.3})").into()
+}
+
+/// The median of some numbers, and before and after it those that it lies between with a confidence of 95 %: of `n` numbers so
+/// many as one standard deviation of a coin that is thrown `n` times, times 1.96, lie between either and the middle.
+fn median_of(numbers: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = numbers.collect();
+    sorted.sort_by(f64::total_cmp);
+    let (middle, last) = (sorted.len() / 2, sorted.len() - 1);
+    let aside = (1.96 * (sorted.len() as f64).sqrt() / 2.0).ceil() as usize;
+    [middle.saturating_sub(aside), middle, (middle + aside).min(last)].map(|at| sorted[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_a_hundred_lies_between_the_fortieth_and_the_sixtieth() {
+        assert_eq!(median_of((0..100).rev().map(f64::from)), [40.0, 50.0, 60.0]);
+        assert_eq!(median_of([3.0, 1.0, 2.0].into_iter()), [1.0, 2.0, 3.0]);
+    }
+}
