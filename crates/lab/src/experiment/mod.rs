@@ -9,8 +9,8 @@
 //!
 //! Of virtual machines: `guests` measures what many idle ones cost, `guest_flood` what one that floods costs others, and
 //! `guest_kills` what others notice when machines or their daemon are killed. `moderation` measures what moderation of
-//! interrupts gains, `moderation_scale` what it costs for many machines, and `moderation_loads` how policies respond to
-//! loads.
+//! interrupts gains, and what it costs an exchange, `moderation_scale` what it costs for many machines, and
+//! `moderation_loads` how policies respond to loads.
 //!
 //! The rule they keep: a claim is a difference between two readings in the same run, memory is counted with the
 //! kernel's, and what the daemon does not offer is named in the report and not passed over.
