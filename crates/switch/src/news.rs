@@ -23,8 +23,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// This thread reads. Nobody has been noted or called yet.
-    pub(crate) fn is(&self, thread: Thread) {
+    /// Notes are read on this thread. To be said before anybody notes something or wakes it.
+    pub(crate) fn runs_on(&self, thread: Thread) {
         let _ = self.thread.set(thread);
     }
 
@@ -44,6 +44,7 @@ impl News {
         (0..workers).map(|_| Arc::new(Self { noted: words(), reader: Arc::clone(&reader) })).collect()
     }
 
+    /// Who takes the notes of all workers.
     pub(crate) fn reader(&self) -> &Arc<Reader> {
         &self.reader
     }
@@ -126,7 +127,7 @@ mod tests {
             }
         };
         let thread = thread::spawn(work);
-        news.reader().is(thread.thread().clone());
+        news.reader().runs_on(thread.thread().clone());
         let started = Instant::now();
         for round in 0..ROUNDS {
             news.note(round % 64);

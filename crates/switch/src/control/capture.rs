@@ -23,7 +23,9 @@ impl Control {
         }
         let (taps, reader, reader_is_there) = capture::open(self.workers.len(), select.snaplen);
         self.port_mut(id).captured = reader_is_there;
-        self.captured.push(id);
+        if !self.captured.contains(&id) {
+            self.captured.push(id);
+        }
         for (worker, tap) in self.workers.iter().zip(taps) {
             worker.send(Command::SetTap(id, Box::new(tap)));
         }
@@ -31,6 +33,7 @@ impl Control {
         self.publish();
         Ok(Box::new(reader))
     }
+
     /// Looks whether captures have ended, of which nobody tells.
     pub(super) fn look_at_captures(&mut self) {
         let (ports, topology) = (&self.ports, self.shared.topology.load());

@@ -90,7 +90,7 @@ impl Moderator {
             netdevs: BTreeMap::new(),
         };
         let thread = supervise::spawn("moderator".to_owned(), || work().run())?;
-        reader.is(thread.thread().clone());
+        reader.runs_on(thread.thread().clone());
         let orders = ModeratorOrders { sender, reader };
         Ok(Self { orders, thread: Mutex::new(Some(thread)) })
     }
