@@ -139,7 +139,7 @@ pub(crate) struct Control {
     rules: Rules,
     hints: HintsSide,
     loops: Loops,
-    /// Ports that somebody captures, or did until lately.
+    /// Ports with a capture. A port whose capture has ended stays here for up to a second.
     captured: Vec<PortId>,
     /// Netdevs that are still to be looked at.
     put_off: PutOff,
@@ -348,7 +348,7 @@ pub(crate) fn flow_limits(settings: &Settings, max_entries: u64) -> FlowLimits {
 }
 
 /// Queues of virtual machines that one worker serves at most.
-pub(crate) fn most_calls(max_ports: u32) -> usize {
+pub(crate) fn most_queues(max_ports: u32) -> usize {
     2 * usize::from(MAX_QUEUE_PAIRS) * max_ports as usize
 }
 

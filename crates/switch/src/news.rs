@@ -37,7 +37,7 @@ impl Reader {
 }
 
 impl News {
-    /// Of so many workers, with one reader, and room for queues with numbers below `queues` each.
+    /// Notes of `workers` workers, for one reader. Each worker can note queues with numbers below `queues`.
     pub(crate) fn of_workers(workers: usize, queues: usize) -> Box<[Arc<News>]> {
         let reader = Arc::new(Reader::default());
         let words = || (0..queues.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();

@@ -241,7 +241,7 @@ fn shared(
         steered: datapath.steered_stations()?,
         flood: Rate::new(config.flood.copies_per_second, config.flood.burst_copies),
         moves: Rate::new(config.fdb.moves_per_second, config.fdb.burst_moves),
-        news: News::of_workers(workers as usize, control::most_calls(config.switch.max_ports)),
+        news: News::of_workers(workers as usize, control::most_queues(config.switch.max_ports)),
         attention: Attention::new()?,
         turns: Turns::default(),
         workers: (0..workers).map(|_| WorkerCell::default()).collect(),

@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let about = "Each machine has a port, a vhost-user connection and a pair of split rings of 64 entries. Share of one \
                  processor that the daemon uses while nobody sends, in thousandths, and what that is for each machine \
                  in nanoseconds a second beyond `off`. Busy: each packet is the only one that waits in its queue, and a timer \
-                 calls for it; late: more than 50 µs after that. A timer alone is late as often on this machine.";
+                 calls for it; late: more than 50 µs after that. The row of a timer alone is the machine's own part.";
     let mut report = Report::begin("moderation-scale", "Moderation of many idle machines", about);
     let outcome = measure(options, &mut report).and_then(|()| measure_busy(options, &mut report));
     report.conclude(outcome, &options.output)

@@ -34,7 +34,7 @@ impl Control {
         Ok(Box::new(reader))
     }
 
-    /// Looks whether captures have ended, of which nobody tells.
+    /// Shows workers which captures have ended. A reader that goes tells nobody.
     pub(super) fn look_at_captures(&mut self) {
         let (ports, topology) = (&self.ports, self.shared.topology.load());
         let mut is_shown = false;

@@ -156,7 +156,8 @@ impl PortBook {
         self.ports.values_mut()
     }
 
-    /// Ports on netdevs, there or not. Those of idle virtual machines, of which there may be thousands, are not touched.
+    /// Ports that are no virtual machine's; their netdevs may be missing. The ports of virtual machines are not touched: there
+    /// may be thousands that are idle.
     pub(super) fn on_netdevs(&self) -> impl Iterator<Item = &Port> {
         self.on_netdevs.iter().filter_map(|id| self.ports.get(id))
     }

@@ -183,7 +183,7 @@ impl Entry {
 pub(crate) struct Moderation {
     moderators: Moderators,
     entries: Box<[Entry]>,
-    /// For whoever chooses limits from outside.
+    /// Tells the moderator which queues have done something.
     news: Arc<News>,
 }
 
@@ -273,10 +273,9 @@ mod tests {
             let cells = Arc::new(CallCells::default());
             let _ = cells.want(LONG);
             let virtqueue = driver.device(0).expect("the driver's ring");
-            let news = Arc::clone(&News::of_workers(1, 2)[0]);
+            let moderation = Moderation::new(2, Arc::clone(&News::of_workers(1, 2)[0]));
             let queue = ModeratedQueue::new(virtqueue, NUMBER, Arc::clone(&cells));
-            let mut scene =
-                Self { moderation: Moderation::new(2, Arc::clone(&news)), queue, cells, _driver: driver };
+            let mut scene = Self { moderation, queue, cells, _driver: driver };
             scene.queue.start(&mut scene.moderation, Place::Output(PortId(1), 0), Nanos(0));
             scene
         }

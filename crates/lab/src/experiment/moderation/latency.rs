@@ -26,7 +26,7 @@ pub struct Options {
     /// Policies, as in `dim-eqe,adaptive`; each is compared with `off`, which is always measured
     #[arg(long, value_delimiter = ',', default_value = "off-again,dim-eqe,adaptive")]
     pub policies: Vec<Way>,
-    /// Cycles, in each of which every policy has one turn
+    /// How many turns each policy has
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(5..=1000))]
     pub cycles: u32,
     /// Duration of a turn, in milliseconds
@@ -46,7 +46,7 @@ pub struct Options {
 /// When the lab can't be made or the machine does not boot.
 pub fn run(options: &Options) -> Result<bool> {
     let about = "Request and response, one at a time, with policies in short turns. Ratios are to `off` of the same cycle: their \
-                 median, and between what it lies with a confidence of 95 %. `off, again` is the same as `off`, so its ratios \
+                 median, and its interval of confidence (95 %). `off, again` is the same as `off`, so its ratios \
                  are what the machine does by itself.";
     let mut report = Report::begin("moderation-latency", "What moderation costs an exchange", about);
     let outcome = measure(options, &mut report);
@@ -116,8 +116,8 @@ fn ratio([low, median, high]: [f64; 3]) -> Cell {
     format!("{median:.3} ({low:.3}–{high:.3})").into()
 }
 
-/// The median of some numbers, and before and after it those that it lies between with a confidence of 95 %: of `n` numbers so
-/// many as one standard deviation of a coin that is thrown `n` times, times 1.96, lie between either and the middle.
+/// The median of some numbers, between the two numbers that bound it with a confidence of 95 %. Each bound lies 1.96 standard
+/// deviations of a binomial distribution from the middle, counted in numbers.
 fn median_of(numbers: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut sorted: Vec<f64> = numbers.collect();
     sorted.sort_by(f64::total_cmp);

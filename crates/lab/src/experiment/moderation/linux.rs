@@ -26,7 +26,7 @@ use crate::experiment::WORKER_CPU;
 const NAME: &str = "vm1";
 const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
 const ECHO_PORT: u16 = 5002;
-/// What a turn takes besides, at most: exchanges that do not count.
+/// Time for a turn's first exchanges, which do not count.
 const BEFORE_A_TURN: Duration = Duration::from_millis(400);
 const SERVING: &str = "Server listening";
 /// Sends each datagram back.
@@ -206,7 +206,7 @@ impl Scene {
         Ok(vec![tcp()?, self.beside_stream(1, tcp)?, udp()?, self.beside_stream(1, udp)?])
     }
 
-    /// Beside a stream that lasts for so many seconds more than a measurement takes.
+    /// Measures beside a stream. The stream lasts `more` seconds longer than one measurement.
     fn beside_stream<T>(&self, more: u32, measure: impl FnOnce() -> Result<T>) -> Result<T> {
         self.forget()?;
         std::thread::scope(|scope| {

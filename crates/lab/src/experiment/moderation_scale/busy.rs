@@ -40,8 +40,8 @@ pub(super) struct Found {
     pub(super) switch: f64,
 }
 
-/// Calls of a timer, one after the other, while nothing else is done, and those that came more than 50 µs too late: what the
-/// machine does to timers, whoever sets them.
+/// Sets a timer again and again while nothing else runs. Returns how often, and how often the timer was more than 50 µs late. This
+/// is the machine's own part of late calls.
 pub(super) fn timer_alone() -> Result<[u64; 2]> {
     let refused = |errno| LabError::system("waiting for a timer", errno);
     let work = || {
