@@ -42,8 +42,10 @@ const LONGEST_USECS: u32 = 256;
 const LONGEST_FOR_ACKS_USECS: u32 = 64;
 /// Longest hold of packets from the guest: its sockets wait for their buffers.
 const LONGEST_FROM_GUEST_USECS: u32 = 64;
-/// Longest hold of a bulk stream of few large packets, and of a guest's acknowledgements, which nobody waits for.
+/// Longest hold of a bulk stream of few large packets.
 const LONGEST_FOR_BULK_USECS: u32 = 1000;
+/// Longest hold of acknowledgements that a guest has sent: nobody waits for their buffers.
+const LONGEST_FOR_SENT_ACKS_USECS: u32 = 2000;
 /// Longest hold beside short messages that are not held: a guest takes packets in order, so what waits delays them.
 const LONGEST_BESIDE_USECS: u32 = 64;
 /// Shortest hold: as long as a call takes.
@@ -325,7 +327,7 @@ impl Adaptive {
         match self.direction {
             // What the guest gets besides is slower if it has fewer interrupts.
             Direction::Transmit if self.is_mostly_acks && self.sparing.has_seen() => 0,
-            Direction::Transmit if self.is_mostly_acks => LONGEST_FOR_BULK_USECS,
+            Direction::Transmit if self.is_mostly_acks => LONGEST_FOR_SENT_ACKS_USECS,
             Direction::Transmit => LONGEST_FROM_GUEST_USECS,
             Direction::Receive if self.is_mostly_acks => LONGEST_FOR_ACKS_USECS,
             Direction::Receive if self.is_beside_short() => LONGEST_BESIDE_USECS,

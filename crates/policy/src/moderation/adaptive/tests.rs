@@ -393,11 +393,11 @@ fn a_sender_of_bulk_whose_window_comes_as_one_batch_is_not_held_for_long() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_held_for_a_millisecond_although_holds_are_idle() {
+fn what_nobody_waits_for_is_held_for_two_milliseconds_although_holds_are_idle() {
     let mut made = of_bytes(Direction::Transmit, 66);
     let acks = Window { acks: 12, holds: 5, idle_holds: 5, ..FEW };
-    assert_eq!(made.usecs(acks, 6), [0, 0, 500, 500, 500, 1000]);
-    assert_eq!(made.usecs(acks, 100), [1000; 100]);
+    assert_eq!(made.usecs(acks, 6), [0, 0, 500, 500, 500, 2000]);
+    assert_eq!(made.usecs(acks, 100), [2000; 100]);
     let mixed = Window { acks: 2, holds: 0, idle_holds: 0, ..FEW };
     assert_eq!(made.usecs(mixed, 6)[5], 0, "data is waited for");
 }
@@ -406,11 +406,11 @@ fn what_nobody_waits_for_is_held_for_a_millisecond_although_holds_are_idle() {
 fn acknowledgements_beside_short_messages_are_not_held() {
     let mut made = of_bytes(Direction::Transmit, 66);
     let acks = Window { acks: 190, ..STREAM };
-    assert_eq!(made.usecs(acks, 6)[5], 1000);
+    assert_eq!(made.usecs(acks, 6)[5], 2000);
     let beside = Window { short: 2, ..acks };
-    assert_eq!(made.usecs(beside, 4), [1000, 1000, 0, 0], "three windows with short messages");
+    assert_eq!(made.usecs(beside, 4), [2000, 2000, 0, 0], "three windows with short messages");
     assert_eq!(made.usecs(acks, 5), [0; 5]);
-    assert_eq!(made.usecs(acks, 9)[8], 1000, "there were none for a while");
+    assert_eq!(made.usecs(acks, 9)[8], 2000, "there were none for a while");
     assert_eq!(made.policy.ceiling_usecs(), None);
 }
 
@@ -460,7 +460,7 @@ proptest! {
             made.bytes = bytes;
             let Settings { limits, spares_short } = made.window(window);
             prop_assert!(limits == Limits::OFF || limits.holds());
-            prop_assert!(limits.usecs <= 1000 && limits.packets <= u32::from(entries / 4).clamp(1, 256));
+            prop_assert!(limits.usecs <= 2000 && limits.packets <= u32::from(entries / 4).clamp(1, 256));
             prop_assert!(direction == Direction::Receive || !spares_short);
         }
     }
