@@ -9,7 +9,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use forebay_testbed::Result;
 use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
 use forebay_testbed::host::{Host, PortKind};
 use forebay_testbed::lab::Lab;
@@ -17,6 +16,7 @@ use forebay_testbed::machine::{Machine, MachineOptions};
 use forebay_testbed::measure::cpu::{self, process_time};
 use forebay_testbed::measure::latency::{self, Latency};
 use forebay_testbed::programs::iperf::{Iperf, IperfReport};
+use forebay_testbed::{LabError, Result};
 
 use super::figures::{Figures, interrupts, rates};
 use super::turns::{Cycles, Plan};
@@ -212,7 +212,12 @@ impl Scene {
         std::thread::scope(|scope| {
             let stream = scope.spawn(|| self.stream(more));
             let measured = measure();
+            let has_ended = stream.is_finished();
             stream.join().expect("a stream does not panic")?;
+            if has_ended && measured.is_ok() {
+                let early = "the stream ended before what was measured beside it";
+                return Err(LabError::output("iperf3", early));
+            }
             measured
         })
     }
