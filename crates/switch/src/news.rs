@@ -70,7 +70,10 @@ impl News {
     pub(crate) fn sleep(all: &[Arc<News>]) -> bool {
         all.iter().for_each(|news| news.reader.sleeps.store(true, SeqCst));
         let is_any = all.iter().flat_map(|news| &news.noted).any(|word| word.load(SeqCst) != 0);
-        if !is_any {
+        if is_any {
+            // The next note need not wake it.
+            all.iter().for_each(|news| news.reader.sleeps.store(false, SeqCst));
+        } else {
             thread::park();
         }
         !is_any
@@ -107,6 +110,14 @@ mod tests {
         news.take(|number| taken.push(number));
         assert_eq!(taken, [0, 63, 64, 129]);
         news.take(|number| panic!("{number} was taken before"));
+    }
+
+    #[test]
+    fn a_reader_that_stays_awake_for_a_note_is_not_woken_by_the_next() {
+        let all = News::of_workers(2, 64);
+        all[1].note(0);
+        assert!(!News::sleep(&all), "there is a note");
+        assert!(!all[0].reader.sleeps.load(SeqCst));
     }
 
     /// Long enough for any scheduler.
