@@ -27,7 +27,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "off-again,dim-eqe,adaptive")]
     pub policies: Vec<Way>,
     /// How many turns each policy has
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(5..=1000))]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=1000))]
     pub cycles: u32,
     /// Duration of a turn, in milliseconds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=3000))]
@@ -116,14 +116,15 @@ fn ratio([low, median, high]: [f64; 3]) -> Cell {
     format!("{median:.3} ({low:.3}–{high:.3})").into()
 }
 
-/// The median of some numbers, between the two numbers that bound it with a confidence of 95 %. Each bound lies 1.96 standard
-/// deviations of a binomial distribution from the middle, counted in numbers.
+/// The median of six numbers or more, between two of them that bound it with a confidence of 95 %. The rank of each lies 1.96
+/// standard deviations of a binomial distribution from the middle.
 fn median_of(numbers: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut sorted: Vec<f64> = numbers.collect();
     sorted.sort_by(f64::total_cmp);
-    let (middle, last) = (sorted.len() / 2, sorted.len() - 1);
-    let aside = (1.96 * (sorted.len() as f64).sqrt() / 2.0).ceil() as usize;
-    [middle.saturating_sub(aside), middle, (middle + aside).min(last)].map(|at| sorted[at])
+    let count = sorted.len();
+    let rank = (count as f64 / 2.0 - 1.96 * (count as f64).sqrt() / 2.0).max(1.0) as usize;
+    let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
+    [sorted[rank - 1], median, sorted[count - rank]]
 }
 
 #[cfg(test)]
@@ -131,8 +132,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_a_hundred_lies_between_the_fortieth_and_the_sixtieth() {
-        assert_eq!(median_of((0..100).rev().map(f64::from)), [40.0, 50.0, 60.0]);
-        assert_eq!(median_of([3.0, 1.0, 2.0].into_iter()), [1.0, 2.0, 3.0]);
+    fn the_median_of_a_hundred_lies_between_the_fortieth_and_the_sixty_first() {
+        let numbers = |most: u32| (1..=most).rev().map(f64::from);
+        assert_eq!(median_of(numbers(100)), [40.0, 50.5, 61.0]);
+        assert_eq!(median_of(numbers(24)), [7.0, 12.5, 18.0]);
+        assert_eq!(median_of(numbers(6)), [1.0, 3.5, 6.0]);
     }
 }
