@@ -63,7 +63,7 @@ pub(super) fn round(load: Load, cost: Duration, ways: &[Way], duration: Duration
     let mut found = Vec::new();
     for way in ways {
         eprintln!("  {}", way.name());
-        scene.set(*way)?;
+        way.set(scene.client(), NAME)?;
         found.push(scene.measure(load.stream, duration)?);
     }
     Ok(found)
@@ -81,7 +81,7 @@ pub(super) fn exchanges(cost: Duration, plan: &Plan) -> Result<Vec<(&'static str
         eprintln!("{name}");
         let cycles = plan.follow(|ways| {
             let turn = |way: &Way| {
-                scene.set(*way)?;
+                way.set(scene.client(), NAME)?;
                 scene.run(stream, true, SETTLING)?;
                 scene.answered(stream, plan.turn)
             };
@@ -134,10 +134,6 @@ impl Scene {
             switch: time.as_secs_f64() / wall,
             exchanges: vec![alone, beside],
         })
-    }
-
-    fn set(&self, way: Way) -> Result<()> {
-        self.client().ok(&[&["coalesce", "set", NAME], way.words()].concat()).map(drop)
     }
 
     /// How long requests took.

@@ -8,6 +8,7 @@ use forebay_testbed::dut::Client;
 use forebay_testbed::measure::latency::Latency;
 use forebay_testbed::measure::spread::Spread;
 
+use super::turns::in_turn;
 use super::ways::Way;
 use crate::experiment::{Cell, Report, Table};
 
@@ -46,15 +47,10 @@ pub(super) fn report(
     rounds: u32,
     mut round: impl FnMut(&[Way]) -> Result<Vec<Figures>>,
 ) -> Result<()> {
-    let mut found = Vec::new();
-    for number in 1..=rounds {
+    let found = in_turn(ways, rounds, |number, turned| {
         eprintln!("{title}: round {number}");
-        let first = (number - 1) as usize % ways.len();
-        let turned: Vec<Way> = ways[first..].iter().chain(&ways[..first]).copied().collect();
-        let mut figures = round(&turned)?;
-        figures.rotate_right(first);
-        found.push(figures);
-    }
+        round(turned)
+    })?;
     report.table(figures(title, ways, &found));
     report.table(ratios(title, ways, &found));
     Ok(())

@@ -6,7 +6,7 @@
 //!
 //! The machine is booted once a round; policies are set in turn while it runs, so that all have the same machine.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use forebay_testbed::dut::{Client, Dut as _, Forebay, ForebayOptions};
@@ -26,6 +26,7 @@ use crate::experiment::WORKER_CPU;
 const NAME: &str = "vm1";
 const V4: Ipv4Addr = Ipv4Addr::new(10, 66, 200, 1);
 const ECHO_PORT: u16 = 5002;
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(V4), ECHO_PORT);
 /// Time for a turn's first exchanges, which do not count.
 const BEFORE_A_TURN: Duration = Duration::from_millis(400);
 const SERVING: &str = "Server listening";
@@ -104,7 +105,7 @@ pub(super) fn round(case: &Case, ways: &[Way]) -> Result<Vec<Figures>> {
     scene.stream(0)?;
     let of = |way: &Way| {
         eprintln!("  {}", way.name());
-        scene.set(*way)?;
+        way.set(scene.client(), NAME)?;
         scene.measure()
     };
     ways.iter().map(of).collect()
@@ -114,9 +115,7 @@ pub(super) fn round(case: &Case, ways: &[Way]) -> Result<Vec<Figures>> {
 pub(super) fn exchanges(case: &Case, plan: &Plan) -> Result<Vec<(&'static str, Cycles)>> {
     let scene = Scene::new(case)?;
     scene.stream(1)?;
-    let server = SocketAddr::new(V4.into(), ECHO_PORT);
-    let tcp = || latency::tcp_to(&scene.host, server, plan.turn);
-    let udp = || latency::udp_to(&scene.host, server, plan.turn);
+    let (tcp, udp) = (|| scene.tcp(plan.turn), || scene.udp(plan.turn));
     let kinds: [(_, bool, &dyn Fn() -> Result<Latency>); 4] = [
         ("TCP alone", false, &tcp),
         ("TCP beside a stream", true, &tcp),
@@ -126,7 +125,7 @@ pub(super) fn exchanges(case: &Case, plan: &Plan) -> Result<Vec<(&'static str, C
     let of = |(name, is_beside, exchange): (_, bool, &dyn Fn() -> Result<Latency>)| {
         eprintln!("{name}");
         let turn = |way: &Way| {
-            scene.set(*way)?;
+            way.set(scene.client(), NAME)?;
             exchange()
         };
         let cycles = plan.follow(|ways| {
@@ -172,10 +171,6 @@ impl Scene {
         Ok(Scene { case: *case, machine, forebay, host, _lab: lab })
     }
 
-    fn set(&self, way: Way) -> Result<()> {
-        self.client().ok(&[&["coalesce", "set", NAME], way.words()].concat()).map(drop)
-    }
-
     fn measure(&self) -> Result<Figures> {
         self.forget()?;
         let (before, time, began) = (interrupts(self.client(), NAME)?, self.times(), Instant::now());
@@ -200,25 +195,40 @@ impl Scene {
     }
 
     fn exchanges(&self) -> Result<Vec<Latency>> {
-        let (server, duration) = (SocketAddr::new(V4.into(), ECHO_PORT), self.case.duration);
-        let tcp = || latency::tcp_to(&self.host, server, duration);
-        let udp = || latency::udp_to(&self.host, server, duration);
+        let duration = self.case.duration;
+        let (tcp, udp) = (|| self.tcp(duration), || self.udp(duration));
         Ok(vec![tcp()?, self.beside_stream(1, tcp)?, udp()?, self.beside_stream(1, udp)?])
     }
 
-    /// Measures beside a stream. The stream lasts `more` seconds longer than one measurement.
-    fn beside_stream<T>(&self, more: u32, measure: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn tcp(&self, duration: Duration) -> Result<Latency> {
+        latency::tcp_to(&self.host, SERVER, duration)
+    }
+
+    fn udp(&self, duration: Duration) -> Result<Latency> {
+        latency::udp_to(&self.host, SERVER, duration)
+    }
+
+    /// Measures beside a stream, which lasts `more` seconds longer than one measurement. If it ends before, the same is measured
+    /// again beside a longer one.
+    fn beside_stream<T>(&self, more: u32, measure: impl Fn() -> Result<T>) -> Result<T> {
+        for more in [more, 2 * more, 4 * more] {
+            if let Some(measured) = self.beside_one_stream(more, &measure)? {
+                return Ok(measured);
+            }
+            eprintln!("  once more: the stream ended before what was measured beside it");
+        }
+        Err(LabError::output("iperf3", "three streams ended before what was measured beside them"))
+    }
+
+    /// `None` if the stream ended before.
+    fn beside_one_stream<T>(&self, more: u32, measure: impl Fn() -> Result<T>) -> Result<Option<T>> {
         self.forget()?;
         std::thread::scope(|scope| {
             let stream = scope.spawn(|| self.stream(more));
             let measured = measure();
             let has_ended = stream.is_finished();
             stream.join().expect("a stream does not panic")?;
-            if has_ended && measured.is_ok() {
-                let early = "the stream ended before what was measured beside it";
-                return Err(LabError::output("iperf3", early));
-            }
-            measured
+            Ok((!has_ended).then_some(measured?))
         })
     }
 

@@ -1,4 +1,4 @@
-//! Short turns: each policy has one in each cycle.
+//! Turns: each policy has one in each cycle.
 
 use std::time::Duration;
 
@@ -19,18 +19,28 @@ pub(super) struct Plan {
 pub(super) type Cycles = Vec<Vec<Latency>>;
 
 impl Plan {
-    /// Has `cycle` done, with a turn for each way in another order each time.
+    /// Has `cycle` done, with a turn for each way.
     pub(super) fn follow(&self, mut cycle: impl FnMut(&[Way]) -> Result<Vec<Latency>>) -> Result<Cycles> {
-        let cycles = (0..self.cycles as usize).map(|number| {
-            let first = number % self.ways.len();
-            let mut turned = self.ways.clone();
-            turned.rotate_left(first);
-            let mut found = cycle(&turned)?;
-            found.rotate_right(first);
-            Ok(found)
-        });
-        cycles.collect()
+        in_turn(&self.ways, self.cycles, |_, ways| cycle(ways))
     }
+}
+
+/// Calls `cycle` so many times, with its number from 1 on and the ways in another order each time. Returns what it found, in the
+/// order of `ways`.
+pub(super) fn in_turn<T>(
+    ways: &[Way],
+    cycles: u32,
+    mut cycle: impl FnMut(u32, &[Way]) -> Result<Vec<T>>,
+) -> Result<Vec<Vec<T>>> {
+    let cycles = (0..cycles).map(|number| {
+        let first = number as usize % ways.len();
+        let mut turned = ways.to_vec();
+        turned.rotate_left(first);
+        let mut found = cycle(number + 1, &turned)?;
+        found.rotate_right(first);
+        Ok(found)
+    });
+    cycles.collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The policies that are compared.
 
+use forebay_testbed::Result;
+use forebay_testbed::dut::Client;
+
 /// A policy with its limits, and where it decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
@@ -42,7 +45,7 @@ impl Way {
     }
 
     /// What is said to `forebay coalesce set PORT`.
-    pub(super) fn words(self) -> &'static [&'static str] {
+    fn words(self) -> &'static [&'static str] {
         match self {
             Way::Off | Way::OffAgain => &["--policy", "off", "--where", "offload"],
             Way::Static8 => &["--policy", "static", "--usecs", "8", "--frames", "64", "--where", "offload"],
@@ -54,6 +57,11 @@ impl Way {
             Way::DimOnload => &["--policy", "dim", "--profile", "eqe", "--where", "onload"],
             Way::AdaptiveOnload => &["--policy", "adaptive", "--where", "onload"],
         }
+    }
+
+    /// Has the port moderated in this way.
+    pub(super) fn set(self, client: &Client, port: &str) -> Result<()> {
+        client.ok(&[&["coalesce", "set", port], self.words()].concat()).map(drop)
     }
 }
 
