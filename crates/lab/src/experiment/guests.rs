@@ -28,8 +28,8 @@ use super::{Cell, OutputOptions, Report, Table};
 const RING: FrontEndOptions =
     FrontEndOptions { features: Features::MRG_RXBUF, size: 64, buffer_bytes: 2048, keeps_notes: false };
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-/// Descriptors that a machine takes in the daemon: a connection and who listens for it, two for calls and two for kicks. Here
-/// its memory takes one instead of who listens. And some for all.
+/// Descriptors of one machine. The daemon has a listener, a connection, two for calls and two for kicks; this process has the
+/// machine's memory instead of the listener. `MORE_FILES` are for everything else.
 const FILES: u64 = 6;
 const MORE_FILES: u64 = 512;
 /// Promises: a hundred idle machines cost less than a hundredth of a processor, each at most 64 KB.

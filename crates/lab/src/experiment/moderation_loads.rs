@@ -26,7 +26,8 @@ pub struct Options {
     pub output: OutputOptions,
 }
 
-/// Simulates and reports; false when `adaptive` moves under a constant load or does not settle.
+/// Simulates and reports; false when `adaptive` moves under a constant load, does not settle, carries less than `dim`, or is worse
+/// than it and better in nothing.
 ///
 /// # Errors
 /// When a file can't be written.

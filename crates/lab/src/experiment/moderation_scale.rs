@@ -1,5 +1,5 @@
-//! What it costs to moderate many virtual machines that are idle: in the workers, and in one thread that reads all queues a
-//! hundred times a second. And how many calls come too late when many are busy.
+//! What it costs to moderate many virtual machines that are idle: in the workers, and in one thread for all queues. And how
+//! many calls come too late when many are busy.
 //!
 //! The machines are the small ones of [`guests`](super::guests).
 
@@ -59,7 +59,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let about = "Each machine has a port, a vhost-user connection and a pair of split rings of 64 entries. Share of one \
                  processor that the daemon uses while nobody sends, in thousandths, and what that is for each machine \
                  in nanoseconds a second beyond `off`. Busy: each packet is the only one that waits in its queue, and a timer \
-                 calls for it; late: more than 50 µs after that. The row of a timer alone is the machine's own part.";
+                 calls for it; late: more than 50 µs after that. A timer alone has nothing else beside it: its row \
+                 says how well the machine keeps time.";
     let mut report = Report::begin("moderation-scale", "Moderation of many idle machines", about);
     let outcome = measure(options, &mut report).and_then(|()| measure_busy(options, &mut report));
     report.conclude(outcome, &options.output)

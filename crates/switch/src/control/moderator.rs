@@ -1,7 +1,7 @@
-//! The thread that chooses limits for calls from outside of the workers, as a hypervisor does: every 10 ms it reads what all
-//! queues have done that are moderated `onload`, and tells workers what changed. It does the same for netdevs, and tells the
-//! kernel. A queue that rests is not looked at until its worker notes that it has done something ([`news`](crate::news)); while all rest
-//! and there is no such netdev, the thread sleeps.
+//! The thread that chooses limits for calls from outside of the workers, as a hypervisor does: every 10 ms it reads what queues
+//! have done that are moderated `onload`, and tells workers what changed. It does the same for netdevs, and tells the kernel.
+//! A queue that rests is not read until its worker notes that it has done something ([`news`](crate::news)). While all rest
+//! and no netdev has a policy, the thread sleeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};

@@ -55,7 +55,7 @@ impl Control {
         }
     }
 
-    /// Observes what the collector may have lost, for every port.
+    /// Observes what the collector may have lost, for every port on a netdev.
     pub(super) fn observe_loss(&mut self) -> bool {
         let room = VETH_RING * (Lane::COUNT * self.workers.len()) as u64;
         let (mut settled, now) = (true, self.now());

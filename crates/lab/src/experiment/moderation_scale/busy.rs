@@ -41,7 +41,7 @@ pub(super) struct Found {
 }
 
 /// Sets a timer again and again while nothing else runs. Returns how often, and how often the timer was more than 50 µs late. This
-/// is the machine's own part of late calls.
+/// says how well the machine keeps time.
 pub(super) fn timer_alone() -> Result<[u64; 2]> {
     let refused = |errno| LabError::system("waiting for a timer", errno);
     let work = || {

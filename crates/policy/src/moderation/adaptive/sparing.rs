@@ -13,7 +13,8 @@ const SEEN: u8 = 3;
 /// Time without any after which there are none, in nanoseconds: a guest may do something else for a timer tick, which is up to
 /// 10 ms.
 const GONE: u64 = 12_000_000;
-/// For so long after that, in nanoseconds, one window with short messages is enough: what TCP lost it sends again after 200 ms.
+/// For so long after they were last known, in nanoseconds, one window is enough to know them again: TCP sends lost data again
+/// after 200 ms.
 const RECALLED: u64 = 300_000_000;
 
 /// Whether it spares them now.
@@ -27,7 +28,7 @@ pub(super) struct Sparing {
     has_seen: bool,
     /// The end of the last window with short messages.
     last: Nanos,
-    /// When they had been there for [`SEEN`] windows, for the last time.
+    /// End of the last window at which [`SEEN`] was reached.
     seen: Option<Nanos>,
 }
 
