@@ -90,9 +90,9 @@ impl Iperf {
         Iperf { seconds, ..Iperf::default() }
     }
 
-    /// One TCP stream over IPv4 of so many bytes.
+    /// One TCP stream over IPv4 of so many bytes. On a slow emulated processor 64 MB may take more than half a minute.
     pub fn bytes(bytes: u64) -> Iperf {
-        Iperf { seconds: 20, bytes: Some(bytes), ..Iperf::default() }
+        Iperf { seconds: 120, bytes: Some(bytes), ..Iperf::default() }
     }
 
     /// So many streams at a time instead of one; the report is of all.
