@@ -90,7 +90,8 @@ impl Iperf {
         Iperf { seconds, ..Iperf::default() }
     }
 
-    /// One TCP stream over IPv4 of so many bytes. On a slow emulated processor 64 MB may take more than half a minute.
+    /// One TCP stream over IPv4, which sends `bytes` and then ends. It has two minutes: 64 MB took more than 35 s on a slow
+    /// emulated processor.
     pub fn bytes(bytes: u64) -> Iperf {
         Iperf { seconds: 120, bytes: Some(bytes), ..Iperf::default() }
     }

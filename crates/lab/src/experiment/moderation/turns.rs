@@ -25,8 +25,8 @@ impl Plan {
     }
 }
 
-/// Calls `cycle` so many times, with its number from 1 on and the ways in another order each time. Returns what it found, in the
-/// order of `ways`.
+/// Calls `cycle` once for each of `cycles` cycles, with the cycle's number from 1 on and the ways. The order of the ways is another
+/// one each time. Returns the results of each cycle in the order of `ways`.
 pub(super) fn in_turn<T>(
     ways: &[Way],
     cycles: u32,
