@@ -81,6 +81,10 @@ const FASTER: u64 = 112;
 /// latter is lower. Of 400 packets at random the rate is known to a twentieth.
 const KNOWN: [u64; 2] = [400, 1000];
 const SLOWER: [u64; 2] = [90, 96];
+/// Holds in a window from which on it says whether the sender waits for the guest, and the part of the rate without holds below
+/// which it does. Where packets come at random, 64 in a window, so few come by chance in one of forty, but not in idle holds.
+const STALLS: u64 = 4;
+const STALLED: [u64; 2] = [2, 3];
 /// Calls due in a window from which on it says whether the guest polls.
 const POLLS: u64 = 16;
 
@@ -233,7 +237,7 @@ impl Adaptive {
         let polls = due >= POLLS && 8 * window.suppressed >= 7 * due;
         if self.usecs == 0 {
             self.free.learn(&load, OTHER);
-        } else if polls || (!may_be_long && load.is_clustered(&self.free)) {
+        } else if polls || (!may_be_long && (load.is_clustered(&self.free) || self.stalls(window, &load))) {
             return self.stop(now);
         }
         let longest = self.longest();
@@ -257,6 +261,14 @@ impl Adaptive {
         } else {
             self.usecs = 0;
         }
+    }
+
+    /// Whether the sender waits for the guest. Nothing came in the second half of most holds of this window, and much less came
+    /// than without holds.
+    fn stalls(&self, window: &Counts, load: &Load) -> bool {
+        let [part, of] = STALLED;
+        let are_idle = window.holds >= STALLS && 4 * window.idle_holds >= 3 * window.holds;
+        are_idle && of * load.packets_a_second < part * self.free.packets_a_second
     }
 
     /// Whether a hold begins. `worth` is twice the number of calls that it would serve. If that is barely enough, two windows have

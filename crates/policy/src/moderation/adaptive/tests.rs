@@ -136,6 +136,24 @@ fn idle_holds_are_shortened_to_half_of_their_useful_part_and_not_made_longer_aga
 }
 
 #[test]
+fn a_sender_that_stalls_in_the_first_holds_is_not_held_any_more() {
+    let after = |batches, holds, idle_holds| {
+        let mut made = Made::new(Direction::Receive, 1024);
+        made.usecs(STREAM, 1);
+        let first = Window { batches, calls: 20, holds, idle_holds, ..STREAM };
+        (made.usecs(first, 1)[0], made.usecs(STREAM, 2)[1])
+    };
+    assert_eq!(
+        after(133, 20, 15),
+        (0, 0),
+        "less than two thirds come, in the first half of three of four holds"
+    );
+    for (batches, holds, idle_holds) in [(134, 20, 20), (133, 20, 14), (133, 3, 3)] {
+        assert_eq!(after(batches, holds, idle_holds), (120, 256), "{batches} in {idle_holds} of {holds}");
+    }
+}
+
+#[test]
 fn a_sender_that_becomes_faster_under_shorter_holds_is_not_held() {
     let after = |batches| {
         let mut made = Made::new(Direction::Receive, 1024);
