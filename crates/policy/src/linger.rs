@@ -9,8 +9,9 @@
 //! neither opens the window nor begins it anew. So a worker that holds calls stays awake no longer than one that does not.
 //!
 //! Who lingers where somebody else waits for the processor does harm twice, for the worker is then itself the one who
-//! waits. The processor was taken away if there is a gap between two looks; then the worker sleeps for some time whenever
-//! it has nothing to do, twice as long if that happens again soon.
+//! waits. The processor was taken away if there is a gap between two looks, and the kernel has counted a preemption. Then the
+//! worker sleeps for some time whenever it has nothing to do, twice as long if that happens again soon. A gap without a
+//! preemption is time that the hypervisor or an interrupt has taken: whether the worker sleeps changes nothing about that.
 //!
 //! Nor does a worker linger while it moves bulk in long packets: a wake-up is little beside such packets.
 
@@ -75,10 +76,11 @@ impl Linger {
         if now < self.barred_until || self.is_bulk { 0 } else { self.window.saturating_sub(waited) }
     }
 
-    /// Between two looks while it lingered there was so much time. Whether it may go on.
+    /// Between two looks while it lingered there was so much time. Whether it may go on. `was_preempted` tells of a long gap
+    /// whether another thread had the processor.
     #[inline]
-    pub fn goes_on(&mut self, gap: u64, now: Nanos) -> bool {
-        if gap < GAP {
+    pub fn goes_on(&mut self, gap: u64, now: Nanos, was_preempted: impl FnOnce() -> bool) -> bool {
+        if gap < GAP || !was_preempted() {
             return true;
         }
         let is_soon = self.barred_until > Nanos(0) && now.since(self.barred_until) < SOON;
@@ -182,7 +184,7 @@ mod tests {
     fn the_first_loss_of_the_processor_is_no_second_one_however_early_it_is() {
         let mut linger = Linger::new(50_000);
         wait(&mut linger, 10_000);
-        assert!(!linger.goes_on(GAP, Nanos(GAP)));
+        assert!(!linger.goes_on(GAP, Nanos(GAP), || true));
         assert_eq!(window(&linger, Nanos(GAP + PATIENCE[0])), FIRST);
     }
 
@@ -190,18 +192,26 @@ mod tests {
     fn who_loses_its_processor_sleeps_for_some_time_and_longer_if_that_happens_again_soon() {
         let mut linger = Linger::new(50_000);
         wait(&mut linger, 10_000);
-        assert!(linger.goes_on(GAP - 1, NOW));
+        assert!(linger.goes_on(GAP - 1, NOW, || true));
         let mut now = NOW;
         for millis in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000] {
-            assert!(!linger.goes_on(GAP, now));
+            assert!(!linger.goes_on(GAP, now, || true));
             let over = Nanos(now.0 + millis * 1_000_000);
             let windows = [Nanos(over.0 - 1), over].map(|now| window(&linger, now));
             assert_eq!(windows, [0, FIRST], "{millis} ms");
             now = over;
         }
         now.0 += SOON;
-        assert!(!linger.goes_on(GAP, now));
+        assert!(!linger.goes_on(GAP, now, || true));
         assert_eq!(window(&linger, Nanos(now.0 + 1_000_000)), FIRST);
+    }
+
+    #[test]
+    fn time_that_no_other_thread_had_bars_nobody() {
+        let mut linger = Linger::new(50_000);
+        wait(&mut linger, 10_000);
+        assert!(linger.goes_on(100 * GAP, NOW, || false));
+        assert_eq!(window(&linger, NOW), FIRST);
     }
 
     #[test]

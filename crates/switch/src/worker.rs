@@ -44,6 +44,7 @@ mod moderation;
 mod outlet;
 mod parcel;
 mod polled;
+mod preemptions;
 mod probes;
 mod proposal;
 mod receive;
@@ -105,6 +106,7 @@ use join::JointRun;
 use loans::Loans;
 use parcel::Parcel;
 use polled::Polled;
+use preemptions::Preemptions;
 use probes::ProbesDue;
 use record::Record;
 use repeat::Repeats;
@@ -164,6 +166,7 @@ pub(crate) struct Worker {
     runs: Vec<JointRun>,
     flood: WorkerFlood,
     linger: Linger,
+    preemptions: Preemptions,
     arrivals: Arrivals,
     cache: RulingCache,
     repeats: Repeats,
@@ -212,6 +215,7 @@ impl Worker {
             runs: Vec::with_capacity(TURN),
             flood: WorkerFlood::new(&shared.flood),
             linger: Linger::new(shared.linger_ns),
+            preemptions: Preemptions::default(),
             arrivals: Arrivals::new(index, TURN),
             cache,
             repeats: Repeats::new(),

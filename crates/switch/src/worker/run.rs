@@ -122,12 +122,13 @@ impl Worker {
         let due = self.moderation.next();
         let is_near = |now: Nanos| due.is_some_and(|due| due.since(now) < NEAR);
         let (mut waited, mut comes, mut goes_on) = (0, false, true);
+        self.preemptions.refresh(began);
         while !comes && goes_on && (waited < window || is_near(Nanos(began.0 + waited))) {
             comes = self.look_at_guests() || self.doorbell.look_now(&mut self.run_list);
             let now = clock.read().now;
             comes |= due.is_some_and(|due| due <= now);
             let looked = std::mem::replace(&mut waited, now.since(began));
-            goes_on = self.linger.goes_on(waited - looked, now);
+            goes_on = self.linger.goes_on(waited - looked, now, || self.preemptions.has_come(now));
         }
         self.shared.worker_cell(self.index).linger_ns.add(waited);
         comes
