@@ -61,7 +61,7 @@ enum Command {
     ModerationLoads(moderation_loads::Options),
     /// What moderation of many idle virtual machines costs, in workers and in one thread for all
     ModerationScale(moderation_scale::Options),
-    /// What policies of interrupt moderation cost an exchange, in short turns that all have the same noise
+    /// What policies of interrupt moderation cost an exchange or a window, in short turns that all have the same noise
     ModerationLatency(moderation::latency::Options),
     /// Measure how long requests wait while others change hundreds of ports, with the daemon as a service
     Waits(waits::Options),

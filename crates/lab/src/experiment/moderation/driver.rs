@@ -16,7 +16,7 @@ use forebay_testbed::measure::latency::Latency;
 use forebay_testbed::{LabError, Result, wait};
 
 use super::figures::{Figures, interrupts, rates};
-use super::turns::{Cycles, Plan};
+use super::turns::{Column, Plan};
 use super::ways::Way;
 use crate::experiment::guests::{LIMIT, up};
 use crate::experiment::{SENDER_CPU, WORKER_CPU};
@@ -69,27 +69,33 @@ pub(super) fn round(load: Load, cost: Duration, ways: &[Way], duration: Duration
     Ok(found)
 }
 
-/// Exchanges by themselves, and beside streams, with policies in turns.
-pub(super) fn exchanges(cost: Duration, plan: &Plan) -> Result<Vec<(&'static str, Cycles)>> {
+/// Exchanges by themselves and beside streams, and streams with a window by themselves, with policies in turns.
+pub(super) fn in_turns(cost: Duration, plan: &Plan) -> Result<Vec<Column>> {
     let mut scene = Scene::new(cost)?;
-    let kinds = [
+    let exchanges = [
         ("alone", None),
         ("beside packets at random", Some(LOADS[0].stream)),
         ("beside a window", Some(LOADS[1].stream)),
     ];
-    let of = |(name, stream)| {
+    let mut columns = Vec::new();
+    for (name, stream) in exchanges {
         eprintln!("{name}");
-        let cycles = plan.follow(|ways| {
-            let turn = |way: &Way| {
-                way.set(scene.client(), NAME)?;
-                scene.run(stream, true, SETTLING)?;
-                scene.answered(stream, plan.turn)
-            };
-            ways.iter().map(turn).collect()
-        });
-        Ok((name, cycles?))
-    };
-    kinds.into_iter().map(of).collect()
+        let cycles = scene.follow(plan, |scene| {
+            scene.run(stream, true, SETTLING)?;
+            scene.answered(stream, plan.turn)
+        })?;
+        columns.extend(Column::of_exchanges(name, &cycles));
+    }
+    for load in &LOADS[1..] {
+        eprintln!("{}", load.name);
+        let cycles = scene.follow(plan, |scene| {
+            scene.run(Some(load.stream), false, SETTLING)?;
+            scene.run(Some(load.stream), false, plan.turn)
+        })?;
+        let gigabits = |seen: &Seen| seen.bytes as f64 * 8.0 / plan.turn.as_secs_f64() / 1e9;
+        columns.push(Column::of(load.name.to_owned(), "Gbit/s", &cycles, gigabits));
+    }
+    Ok(columns)
 }
 
 struct Scene {
@@ -133,6 +139,17 @@ impl Scene {
             guest: seen.worked.as_secs_f64() / seconds,
             switch: time.as_secs_f64() / wall,
             exchanges: vec![alone, beside],
+        })
+    }
+
+    /// Has `turn` done in every turn of the plan, with the policy whose turn it is.
+    fn follow<T>(&mut self, plan: &Plan, turn: impl Fn(&mut Scene) -> Result<T>) -> Result<Vec<Vec<T>>> {
+        plan.follow(|ways| {
+            let of = |way: &Way| {
+                way.set(self.client(), NAME)?;
+                turn(self)
+            };
+            ways.iter().map(of).collect()
         })
     }
 

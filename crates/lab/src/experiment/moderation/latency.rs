@@ -1,4 +1,4 @@
-//! Request and response with policies in short turns, so that all policies have the same noise.
+//! Request and response, and streams with a window, with policies in short turns, so that all policies have the same noise.
 //!
 //! A second with one policy and a second with another say little on a machine that others use: between two seconds with the same
 //! policy, p99 may double. So each policy has a fraction of a second, again and again, and is compared with the turn of `off` in
@@ -8,11 +8,10 @@
 use std::time::Duration;
 
 use forebay_testbed::Result;
-use forebay_testbed::measure::latency::Latency;
 use forebay_testbed::measure::spread::number;
 
 use super::linux::{Case, Congestion, Mask};
-use super::turns::{Cycles, Plan};
+use super::turns::{Column, Plan};
 use super::ways::{self, Way};
 use super::{Guest, driver, linux};
 use crate::experiment::{Cell, OutputOptions, Report, Table};
@@ -45,10 +44,11 @@ pub struct Options {
 /// # Errors
 /// When the lab can't be made or the machine does not boot.
 pub fn run(options: &Options) -> Result<bool> {
-    let about = "Request and response, one at a time, with policies in short turns. Ratios are to `off` of the same cycle: their \
-                 median, and its interval of confidence (95 %). `off, again` is the same as `off`, so its ratios \
-                 are what the machine does by itself.";
-    let mut report = Report::begin("moderation-latency", "What moderation costs an exchange", about);
+    let about = "Request and response, one at a time, and streams with a window, with policies in short turns. Ratios are to \
+                 `off` of the same cycle: their median, and its interval of confidence (95 %). `off, again` is the same \
+                 as `off`, so its ratios are what the machine does by itself.";
+    let mut report =
+        Report::begin("moderation-latency", "What moderation costs an exchange, and a window", about);
     let outcome = measure(options, &mut report);
     report.conclude(outcome, &options.output)
 }
@@ -64,7 +64,7 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
             Guest::Driver => {
                 let cost = Duration::from_micros(options.cost.into());
                 let title = format!("A driver, {} µs for an interrupt", options.cost);
-                (title, driver::exchanges(cost, &plan)?)
+                (title, driver::in_turns(cost, &plan)?)
             }
             Guest::Linux => {
                 let case = Case {
@@ -74,7 +74,7 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
                     duration: plan.turn,
                     streams_only: false,
                 };
-                (case.title(), linux::exchanges(&case, &plan)?)
+                (case.title(), linux::in_turns(&case, &plan)?)
             }
         };
         report.table(table(&title, &plan, &found));
@@ -82,34 +82,24 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Names of ranks, and what they are of an exchange.
-const RANKS: [(&str, Rank); 2] = [("p50", |latency| latency.p50), ("p99", |latency| latency.p99)];
-
-type Rank = fn(&Latency) -> Duration;
-
-fn table(title: &str, plan: &Plan, found: &[(&str, Cycles)]) -> Table {
-    let of_off = |name: &str| RANKS.map(|(rank, _)| format!("{name}: {rank}"));
-    let columns: Vec<String> =
-        std::iter::once("policy".to_owned()).chain(found.iter().flat_map(|(name, _)| of_off(name))).collect();
-    let mut table = Table::new(title, columns.iter().map(String::as_str));
+fn table(title: &str, plan: &Plan, columns: &[Column]) -> Table {
+    let names = std::iter::once("policy").chain(columns.iter().map(|column| column.name.as_str()));
+    let mut table = Table::new(title, names);
     for (at, way) in plan.ways.iter().enumerate() {
         let mut row = vec![Cell::from(way.name())];
-        for (_, cycles) in found {
-            for (_, rank) in RANKS {
-                let of = |cycle: &[Latency], at: usize| rank(&cycle[at]).as_secs_f64();
-                row.push(match at {
-                    0 => micros(median_of(cycles.iter().map(|cycle| of(cycle, 0)))),
-                    _ => ratio(median_of(cycles.iter().map(|cycle| of(cycle, at) / of(cycle, 0)))),
-                });
-            }
+        for Column { unit, cycles, .. } in columns {
+            row.push(match at {
+                0 => plain(median_of(cycles.iter().map(|cycle| cycle[0])), unit),
+                _ => ratio(median_of(cycles.iter().map(|cycle| cycle[at] / cycle[0]))),
+            });
         }
         table.row(row);
     }
     table
 }
 
-fn micros([_, median, _]: [f64; 3]) -> Cell {
-    format!("{} µs", number(median * 1e6)).into()
+fn plain([_, median, _]: [f64; 3], unit: &str) -> Cell {
+    format!("{} {unit}", number(median)).into()
 }
 
 fn ratio([low, median, high]: [f64; 3]) -> Cell {

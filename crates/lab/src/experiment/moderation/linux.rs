@@ -19,7 +19,7 @@ use forebay_testbed::programs::iperf::{Iperf, IperfReport};
 use forebay_testbed::{LabError, Result};
 
 use super::figures::{Figures, interrupts, rates};
-use super::turns::{Cycles, Plan};
+use super::turns::{Column, Plan};
 use super::ways::Way;
 use crate::experiment::WORKER_CPU;
 
@@ -112,7 +112,7 @@ pub(super) fn round(case: &Case, ways: &[Way]) -> Result<Vec<Figures>> {
 }
 
 /// Exchanges by TCP and UDP, by themselves and beside a stream, with policies in turns.
-pub(super) fn exchanges(case: &Case, plan: &Plan) -> Result<Vec<(&'static str, Cycles)>> {
+pub(super) fn in_turns(case: &Case, plan: &Plan) -> Result<Vec<Column>> {
     let scene = Scene::new(case)?;
     scene.stream(1)?;
     let (tcp, udp) = (|| scene.tcp(plan.turn), || scene.udp(plan.turn));
@@ -122,7 +122,8 @@ pub(super) fn exchanges(case: &Case, plan: &Plan) -> Result<Vec<(&'static str, C
         ("UDP alone", false, &udp),
         ("UDP beside a stream", true, &udp),
     ];
-    let of = |(name, is_beside, exchange): (_, bool, &dyn Fn() -> Result<Latency>)| {
+    let mut columns = Vec::new();
+    for (name, is_beside, exchange) in kinds {
         eprintln!("{name}");
         let turn = |way: &Way| {
             way.set(scene.client(), NAME)?;
@@ -136,10 +137,10 @@ pub(super) fn exchanges(case: &Case, plan: &Plan) -> Result<Vec<(&'static str, C
             // Setting a policy and exchanges before those that count take time, too.
             let longer = (plan.turn + BEFORE_A_TURN) * ways.len() as u32;
             scene.beside_stream(longer.as_secs() as u32 + 1, turns)
-        });
-        Ok((name, cycles?))
-    };
-    kinds.into_iter().map(of).collect()
+        })?;
+        columns.extend(Column::of_exchanges(name, &cycles));
+    }
+    Ok(columns)
 }
 
 struct Scene {

@@ -15,13 +15,39 @@ pub(super) struct Plan {
     pub(super) turn: Duration,
 }
 
-/// What was measured in each cycle, in the order of the plan's ways.
-pub(super) type Cycles = Vec<Vec<Latency>>;
+/// One figure of every turn.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) unit: &'static str,
+    /// Of each cycle, in the order of the plan's ways.
+    pub(super) cycles: Vec<Vec<f64>>,
+}
 
 impl Plan {
-    /// Has `cycle` done, with a turn for each way.
-    pub(super) fn follow(&self, mut cycle: impl FnMut(&[Way]) -> Result<Vec<Latency>>) -> Result<Cycles> {
+    /// Has `cycle` done, with a turn for each way. Returns the results of each cycle in the order of the plan's ways.
+    pub(super) fn follow<T>(&self, mut cycle: impl FnMut(&[Way]) -> Result<Vec<T>>) -> Result<Vec<Vec<T>>> {
         in_turn(&self.ways, self.cycles, |_, ways| cycle(ways))
+    }
+}
+
+impl Column {
+    /// `of` each result.
+    pub(super) fn of<T>(
+        name: String,
+        unit: &'static str,
+        cycles: &[Vec<T>],
+        of: impl Fn(&T) -> f64,
+    ) -> Column {
+        Column { name, unit, cycles: cycles.iter().map(|cycle| cycle.iter().map(&of).collect()).collect() }
+    }
+
+    /// What half of all exchanges exceed, and what one of a hundred does.
+    pub(super) fn of_exchanges(name: &str, cycles: &[Vec<Latency>]) -> [Column; 2] {
+        let rank = |rank, of: fn(&Latency) -> Duration| {
+            Column::of(format!("{name}: {rank}"), "µs", cycles, |latency| of(latency).as_secs_f64() * 1e6)
+        };
+        [rank("p50", |latency| latency.p50), rank("p99", |latency| latency.p99)]
     }
 }
 
@@ -54,19 +80,11 @@ mod tests {
         let (mut firsts, time) = (Vec::new(), |way: &Way| Duration::from_secs(1 + *way as u64));
         let cycles = plan.follow(|turned| {
             firsts.push(turned[0]);
-            let of = |way: &Way| Latency {
-                count: 1,
-                p50: time(way),
-                p99: time(way),
-                p999: time(way),
-                max: time(way),
-            };
-            Ok(turned.iter().map(of).collect())
+            Ok(turned.iter().map(time).collect())
         });
         assert_eq!(firsts, plan.ways);
         for cycle in cycles.expect("nothing fails") {
-            let times: Vec<Duration> = cycle.iter().map(|latency| latency.p50).collect();
-            assert_eq!(times, plan.ways.iter().map(time).collect::<Vec<_>>());
+            assert_eq!(cycle, plan.ways.iter().map(time).collect::<Vec<_>>());
         }
     }
 }
