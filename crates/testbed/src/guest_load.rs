@@ -36,6 +36,8 @@ const RING: FrontEndOptions = FrontEndOptions {
 const BUDGET: usize = 16;
 /// After this time without a reply what is under way is lost.
 const LOST: Duration = Duration::from_millis(50);
+/// A stream's number has 24 bits.
+const NUMBERS: u32 = (1 << 24) - 1;
 
 /// A stream of packets of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct Seen {
     pub interrupts: u64,
     /// Time for which the receiver worked.
     pub worked: Duration,
+    /// Times that nothing was acknowledged for [`LOST`], and a sender with a window began anew.
+    stalls: u32,
     /// How long requests took, if any was answered.
     pub latency: Option<Latency>,
 }
@@ -79,7 +83,9 @@ pub struct GuestLoad {
     interrupt: Duration,
     /// The receiver was called and has not taken all packets yet.
     is_taking: bool,
-    /// Packets of the stream that were sent, received and acknowledged, modulo 2³².
+    /// Which stream this is, modulo 2²⁴. What is left of an earlier one does not count.
+    number: u32,
+    /// Packets of streams that were sent, received and acknowledged, modulo 2³². Without losses as many are sent as received.
     sent: u32,
     received: u32,
     acked: u32,
@@ -97,14 +103,27 @@ impl GuestLoad {
         let _ = sender.want_calls(false);
         let is_taking = receiver.want_calls(true);
         let random = 0x9e37_79b9_7f4a_7c15;
-        Ok(GuestLoad { sender, receiver, macs, interrupt, is_taking, sent: 0, received: 0, acked: 0, random })
+        Ok(GuestLoad {
+            sender,
+            receiver,
+            macs,
+            interrupt,
+            is_taking,
+            number: 0,
+            sent: 0,
+            received: 0,
+            acked: 0,
+            random,
+        })
     }
 
     /// Sends for so long: a stream if there is one, and requests one at a time if so wanted.
     pub fn run(&mut self, stream: Option<Stream>, asks: bool, duration: Duration) -> Seen {
         let [from, to] = self.macs;
         let request = wire::request(from, to);
-        let packet = stream.map(|stream| wire::stream(from, to, stream.bytes()));
+        self.number = (self.number + 1) & NUMBERS;
+        self.begin_anew();
+        let packet = stream.map(|stream| wire::stream(from, to, stream.bytes(), self.number));
         let (mut seen, mut times, mut asked) = (Seen::default(), Times::default(), None::<Instant>);
         let start = Instant::now();
         let (mut due, mut heard) = (start, start);
@@ -123,7 +142,9 @@ impl GuestLoad {
                 }
                 (Some(Stream::Window { packets, .. }), Some(packet)) => {
                     if now >= heard + LOST {
-                        (self.acked, heard) = (self.sent, now);
+                        self.begin_anew();
+                        seen.stalls += 1;
+                        heard = now;
                     }
                     self.fill(packets, packet);
                 }
@@ -137,10 +158,15 @@ impl GuestLoad {
                 match wire::kind_of(&packet) {
                     Kind::Ack(number) => (self.acked, heard) = (number, Instant::now()),
                     Kind::Request => times.extend(asked.take().map(|asked| asked.elapsed())),
-                    Kind::Stream | Kind::Other => {}
+                    Kind::Stream(_) | Kind::Other => {}
                 }
             }
         }
+    }
+
+    /// Nothing is under way.
+    fn begin_anew(&mut self) {
+        (self.sent, self.acked) = (self.received, self.received);
     }
 
     fn fill(&mut self, window: u32, packet: &[u8]) {
@@ -178,14 +204,14 @@ impl GuestLoad {
     fn take(&mut self, seen: &mut Seen) -> bool {
         let Some(packet) = self.receiver.receive() else { return false };
         match wire::kind_of(&packet) {
-            Kind::Stream => self.received = self.received.wrapping_add(1),
+            Kind::Stream(number) if number == self.number => self.received = self.received.wrapping_add(1),
             Kind::Request => {
                 seen.bytes += packet.len() as u64;
                 // A response that finds no room is lost.
                 self.receiver.transmit(&wire::response(packet));
                 return true;
             }
-            Kind::Ack(_) | Kind::Other => return true,
+            Kind::Stream(_) | Kind::Ack(_) | Kind::Other => return true,
         }
         seen.bytes += packet.len() as u64;
         true
@@ -198,6 +224,13 @@ impl GuestLoad {
         self.random ^= self.random << 17;
         let unit = ((self.random >> 11) + 1) as f64 / (1u64 << 53) as f64;
         Duration::from_secs_f64(-unit.ln() / f64::from(rate))
+    }
+}
+
+impl Seen {
+    /// For how long a sender with a window stood still because what was under way was lost.
+    pub fn stood_still(&self) -> Duration {
+        LOST * self.stalls
     }
 }
 

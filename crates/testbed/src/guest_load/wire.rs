@@ -4,7 +4,8 @@ use etherparse::PacketBuilder;
 
 use crate::frame::{Frame, mark_of};
 
-const STREAM: u32 = 1;
+/// The lowest byte of a stream's mark. The others are the stream's number.
+const STREAM: u8 = 1;
 const REQUEST: u32 = 2;
 /// Bytes of a request and of its response.
 const REQUEST_BYTES: usize = 100;
@@ -15,8 +16,8 @@ const IPV4: [u8; 2] = [8, 0];
 /// What a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Part of a stream.
-    Stream,
+    /// Part of the stream with this number, modulo 2²⁴.
+    Stream(u32),
     /// A request, or the response, which is the same.
     Request,
     /// The receiver has so many packets of the stream, modulo 2³².
@@ -26,8 +27,8 @@ pub(super) enum Kind {
 
 pub(super) fn kind_of(packet: &[u8]) -> Kind {
     match mark_of(packet) {
-        Some(STREAM) => Kind::Stream,
         Some(REQUEST) => Kind::Request,
+        Some(mark) if mark.to_le_bytes()[0] == STREAM => Kind::Stream(mark >> 8),
         _ => ack_of(packet).map_or(Kind::Other, Kind::Ack),
     }
 }
@@ -37,9 +38,9 @@ fn ack_of(packet: &[u8]) -> Option<u32> {
     (packet.get(12..14)? == IPV4).then(|| u32::from_be_bytes(*number))
 }
 
-/// A packet of the stream.
-pub(super) fn stream(from: [u8; 6], to: [u8; 6], bytes: usize) -> Vec<u8> {
-    Frame::marked(from, to, STREAM).payload_bytes(bytes - 14).build()
+/// A packet of the stream with this number.
+pub(super) fn stream(from: [u8; 6], to: [u8; 6], bytes: usize, number: u32) -> Vec<u8> {
+    Frame::marked(from, to, number << 8 | u32::from(STREAM)).payload_bytes(bytes - 14).build()
 }
 
 pub(super) fn request(from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
@@ -72,8 +73,10 @@ mod tests {
 
     #[test]
     fn each_packet_is_told_apart_and_a_response_goes_back() {
-        assert_eq!(kind_of(&stream(HERE, THERE, 1000)), Kind::Stream);
-        assert_eq!(stream(HERE, THERE, 1000).len(), 1000);
+        for number in [0, 1, 2, 0xff_ffff] {
+            assert_eq!(kind_of(&stream(HERE, THERE, 1000, number)), Kind::Stream(number));
+        }
+        assert_eq!(stream(HERE, THERE, 1000, 1).len(), 1000);
         assert_eq!(kind_of(&ack(HERE, THERE, 0x1234_5678)), Kind::Ack(0x1234_5678));
         let response = response(request(HERE, THERE));
         assert_eq!((kind_of(&response), response), (Kind::Request, request(THERE, HERE)));

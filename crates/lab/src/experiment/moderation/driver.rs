@@ -159,16 +159,23 @@ impl Scene {
         self.run(stream, true, duration)?.latency.ok_or_else(none)
     }
 
-    /// Runs the guests by a thread on their processor.
+    /// Runs the guests by a thread on their processor. A stream that stands still for half of the time is none.
     fn run(&mut self, stream: Option<Stream>, asks: bool, duration: Duration) -> Result<Seen> {
         let guests = &mut self.guests;
-        std::thread::scope(|scope| {
+        let seen = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 cpu::pin_to(SENDER_CPU)?;
                 Ok(guests.run(stream, asks, duration))
             });
             thread.join().expect("guests do not panic")
-        })
+        })?;
+        if 2 * seen.stood_still() < duration {
+            return Ok(seen);
+        }
+        Err(LabError::output(
+            "a stream with a window",
+            format!("it stood still for {:?}", seen.stood_still()),
+        ))
     }
 
     fn client(&self) -> &Client {
