@@ -85,7 +85,7 @@ pub struct GuestLoad {
     is_taking: bool,
     /// Which stream this is, modulo 2²⁴. What is left of an earlier one does not count.
     number: u32,
-    /// Packets of streams that were sent, received and acknowledged, modulo 2³². Without losses as many are sent as received.
+    /// Packets that were sent, received and acknowledged, modulo 2³²; of this stream and earlier ones.
     sent: u32,
     received: u32,
     acked: u32,

@@ -13,7 +13,7 @@
 //!  ┌─────┐ ──────────────────────────────────────────────► ┌─────────┐ ─┐ after each window four times as long,
 //!  │ off │                                                 │ holding │  │ up to the longest, or the ceiling
 //!  └─────┘ ◄────────────────────────────────────────────── └─────────┘ ◄┘
-//!         fewer than 1, or the guest polls                   │   ▲
+//!         fewer than 1; the guest polls; the sender stalls   │   ▲
 //!                                                            └───┘ 20 idle holds more than others: shorter, and
 //!                                                                  that is the ceiling until the load is another one
 //! ```
