@@ -1,6 +1,6 @@
 //! What one queue has done so far, and what policies observe of it.
 
-/// Two batches with at least this much time between them have a lull between them, in nanoseconds.
+/// Two batches with at least this much time and a hold between them have a lull between them, in nanoseconds.
 pub(super) const LULL: u64 = 2_000_000;
 /// A call that is due by time for longer than this is late, in nanoseconds.
 pub(super) const LATE: u64 = 50_000;
@@ -28,7 +28,7 @@ pub struct Counts {
     pub suppressed: u64,
     /// Batches that needed no call of their own, because a later one served them too.
     pub saved: u64,
-    /// Time between batches, without lulls of 2 ms or more: a high-pass filter. In nanoseconds.
+    /// Time between batches, without lulls of 2 ms and a hold, or more: a high-pass filter. In nanoseconds.
     pub active_ns: u64,
     /// Calls that became due by either limit.
     pub holds: u64,

@@ -176,8 +176,10 @@ impl Queue {
         counts.short += u64::from(shown.short);
         counts.batches += 1;
         counts.short_batches += u64::from(shown.short > 0);
-        let gap = self.shown.replace(now).map_or(LULL, |before| now.since(before));
-        if gap < LULL {
+        // Who waits for the guest is silent until the end of a hold.
+        let lull = LULL + self.settings.limits.nanos();
+        let gap = self.shown.replace(now).map_or(lull, |before| now.since(before));
+        if gap < lull {
             counts.active_ns += gap;
         }
     }

@@ -263,6 +263,13 @@ fn gaps_of_two_milliseconds_are_lulls() {
     assert_eq!(one.moderators.counts(0).active_ns, 2_000_000);
 }
 
+#[test]
+fn lulls_are_longer_by_a_hold() {
+    let mut one = One::new(settings(1500, 64));
+    [0, 3499, 6999].into_iter().for_each(|now| _ = one.show(PACKET, us(now)));
+    assert_eq!(one.moderators.counts(0).active_ns, 3_499_000);
+}
+
 /// Entries of a ring that is shorter.
 const SMALL: u16 = 60;
 
