@@ -227,7 +227,7 @@ impl Adaptive {
         }
         let may_be_long = self.is_for_bulk() || self.is_harmless();
         if load.packets < SPARSE[usize::from(may_be_long && self.usecs > 0)] {
-            self.usecs = 0;
+            (self.usecs, self.is_near) = (0, false);
             return;
         }
         if self.ceilings.observe(load, now) && self.is_for_bulk() {
