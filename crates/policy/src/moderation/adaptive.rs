@@ -43,7 +43,7 @@ const LONGEST_FOR_ACKS_USECS: u32 = 64;
 /// Longest hold of packets from the guest: its sockets wait for their buffers.
 const LONGEST_FROM_GUEST_USECS: u32 = 64;
 /// Longest hold of a bulk stream of few large packets.
-const LONGEST_FOR_BULK_USECS: u32 = 1000;
+const LONGEST_FOR_BULK_USECS: u32 = 1500;
 /// Longest hold of acknowledgements that a guest has sent: nobody waits for their buffers.
 const LONGEST_FOR_SENT_ACKS_USECS: u32 = 2000;
 /// Longest hold beside short messages that are not held: a guest takes packets in order, so what waits delays them.
@@ -68,7 +68,7 @@ const LONG_WINDOW_NS: u64 = 6_000_000;
 /// It ends after this time in any case.
 const LONGEST_WINDOW_NS: u64 = 12_000_000;
 /// A window with fewer packets is sparse: as a rule, and while holds are long.
-const SPARSE: [u64; 2] = [16, 6];
+const SPARSE: [u64; 2] = [16, 3];
 /// Batches in a hold, or packets of bulk, from which on idle ones tell something: of two at random, a third of holds is idle by
 /// chance.
 const TRIED: u64 = 2;

@@ -17,9 +17,9 @@ const FEW: [u64; 2] = [12_000, 32_000];
 const JOINED: u64 = 32_768;
 /// Packets of bulk for each that the guest sends with data.
 const UNANSWERED: u64 = 16;
-/// Bytes that wait for one call: two of the longest packets at least, eight at most, and at first.
+/// Bytes that wait for one call: two of the longest packets at least, sixteen at most, and at first.
 const LEAST_BYTES: u64 = 131_072;
-const MOST_BYTES: u64 = 4 * LEAST_BYTES;
+const MOST_BYTES: u64 = 8 * LEAST_BYTES;
 const FIRST_BYTES: u64 = 2 * LEAST_BYTES;
 /// Bytes that wait beside short messages, which the guest takes after them.
 const BESIDE_BYTES: u64 = 8_192;

@@ -288,17 +288,17 @@ fn of_bytes(direction: Direction, bytes: u64) -> Made {
 }
 
 #[test]
-fn few_large_packets_are_held_for_a_millisecond_and_256_kb() {
+fn few_large_packets_are_held_for_one_and_a_half_milliseconds_and_256_kb() {
     let mut made = of_bytes(Direction::Receive, JOINED);
-    assert_eq!(made.usecs(FEW, 7), [0, 0, 0, 0, 0, 1000, 1000], "two windows of 6 ms agree");
+    assert_eq!(made.usecs(FEW, 7), [0, 0, 0, 0, 0, 1500, 1500], "two windows of 6 ms agree");
     assert_eq!(made.window(FEW).limits.packets, 4);
     let packets = |bytes| {
         let mut made = of_bytes(Direction::Receive, bytes);
         made.usecs(FEW, 6);
         made.policy.settings().limits
     };
-    assert_eq!(packets(9000), Limits { usecs: 1000, packets: 29 });
-    assert_eq!(packets(8192).usecs, 1000);
+    assert_eq!(packets(9000), Limits { usecs: 1500, packets: 29 });
+    assert_eq!(packets(8192).usecs, 1500);
     assert_eq!(packets(8191), Limits::OFF, "they are not large");
     // A mean that changes by less than half changes nothing.
     made.bytes = 50_000;
@@ -313,11 +313,11 @@ fn few_large_packets_are_held_for_a_millisecond_and_256_kb() {
 fn large_packets_that_are_many_or_answered_are_held_as_others_are() {
     let longest = |bytes, window| of_bytes(Direction::Receive, bytes).usecs(window, 30)[29];
     let many = |batches| Window { batches, calls: batches, ..STREAM };
-    assert_eq!([longest(9000, many(23)), longest(9000, many(24))], [1000, 256], "12,000 a second");
-    assert_eq!([longest(32_767, many(200)), longest(32_768, many(200))], [256, 1000], "joined segments");
+    assert_eq!([longest(9000, many(23)), longest(9000, many(24))], [1500, 256], "12,000 a second");
+    assert_eq!([longest(32_767, many(200)), longest(32_768, many(200))], [256, 1500], "joined segments");
     let mut made = of_bytes(Direction::Receive, 9000);
     made.usecs(FEW, 9);
-    assert_eq!(made.usecs(many(62), 9)[8], 1000, "the threshold to stop is higher");
+    assert_eq!(made.usecs(many(62), 9)[8], 1500, "the threshold to stop is higher");
     assert_eq!(made.usecs(many(64), 9)[8], 256);
     assert_eq!(longest(JOINED, Window { answers: 1, ..FEW }), 0, "one of sixteen is answered");
 }
@@ -346,7 +346,8 @@ fn more_bulk_waits_while_it_comes_as_fast_as_without_holds() {
     };
     assert_eq!(packets(&mut made, FAST, 5)[4], 4);
     assert_eq!(packets(&mut made, held(77), 6), [4, 4, 4, 4, 4, 8], "400 packets are enough");
-    assert_eq!(packets(&mut made, held(77), 100), [8; 100], "it is the most");
+    assert_eq!(packets(&mut made, held(77), 6), [8, 8, 8, 8, 8, 16]);
+    assert_eq!(packets(&mut made, held(77), 100), [16; 100], "it is the most");
 }
 
 /// What waits at most, each time that it changes. So many batches come in a window while there are holds, and without.
@@ -372,19 +373,19 @@ fn less_bulk_waits_if_it_comes_more_slowly_than_without_holds_and_at_last_none()
 
 #[test]
 fn bulk_that_has_become_slower_by_itself_is_held_on() {
-    assert_eq!(moves(76, 79), [4, 0, 8], "and then more of it");
-    assert_eq!(moves(77, 80), [4, 8]);
+    assert_eq!(moves(76, 79), [4, 0, 8, 16], "and then more of it");
+    assert_eq!(moves(77, 80), [4, 8, 16]);
 }
 
 #[test]
 fn nothing_more_waits_if_holds_end_by_time() {
     let mut made = of_bytes(Direction::Receive, JOINED);
-    // Four in a millisecond, which four at most could be.
-    let slow = Window { batches: 7, calls: 2, holds: 2, ..STREAM };
-    made.usecs(Window { calls: 7, holds: 0, ..slow }, 12);
-    assert_eq!(made.window(slow).limits, Limits { usecs: 1000, packets: 4 });
+    // Six in the time of a hold, and eight may wait.
+    let slow = Window { batches: 8, calls: 2, holds: 2, ..STREAM };
+    made.usecs(Window { calls: 8, holds: 0, ..slow }, 12);
+    assert_eq!(made.window(slow).limits, Limits { usecs: 1500, packets: 4 });
     made.usecs(slow, 300);
-    assert_eq!(made.window(slow).limits.packets, 4);
+    assert_eq!(made.window(slow).limits.packets, 8);
 }
 
 #[test]
@@ -396,14 +397,14 @@ fn ten_idle_holds_of_bulk_are_enough() {
         (made.policy.settings().limits.packets, made.policy.ceiling_usecs())
     };
     assert_eq!(idle(9), (4, None));
-    assert_eq!(idle(1), (2, Some(1000)), "half as much waits");
+    assert_eq!(idle(1), (2, Some(1500)), "half as much waits");
     assert_eq!(idle(10), (0, Some(0)));
 }
 
 #[test]
 fn a_sender_of_bulk_whose_window_comes_as_one_batch_is_not_held_for_long() {
     let mut made = of_bytes(Direction::Receive, JOINED);
-    assert_eq!(made.usecs(FEW, 9)[8], 1000);
+    assert_eq!(made.usecs(FEW, 9)[8], 1500);
     // 60 KB, and then no more until the end of the hold.
     let idle = Window { batches: 6, calls: 6, holds: 6, idle_holds: 6, ..FEW };
     assert_eq!(made.usecs(idle, 30)[29], 0);
