@@ -80,6 +80,9 @@ const FASTER: u64 = 112;
 /// Packets without holds and with them from which on their rates are compared, and hundredths of the former below which the
 /// latter is lower. Of 400 packets at random the rate is known to a twentieth.
 const KNOWN: [u64; 2] = [400, 1000];
+/// Time after which the rate without holds is known once more, in nanoseconds, however few packets it was: while nothing is held,
+/// each may have a call.
+const KNOWN_NS: u64 = 24_000_000;
 const SLOWER: [u64; 2] = [90, 96];
 /// Holds in a window from which on it says whether the sender waits for the guest, and the part of the rate without holds below
 /// which it does. Where packets come at random, 64 in a window, so few come by chance in one of forty, but not in idle holds.
@@ -173,10 +176,12 @@ impl Adaptive {
             if !is_long {
                 self.longer.get_or_insert(longer);
             }
-            self.shorten(useful_ns, now);
             self.trial.begin(counts);
-            self.window = Some((*counts, now));
-            return;
+            if !is_long || !self.is_free_known() || self.costs(longer.packets_a_second) {
+                self.shorten(useful_ns, now);
+                self.window = Some((*counts, now));
+                return;
+            }
         }
         let window = counts.since(&start);
         let has_enough = window.active_ns >= WINDOW_NS && window.packets >= WINDOW_PACKETS;
@@ -330,6 +335,11 @@ impl Adaptive {
         grows
     }
 
+    /// Whether bulk that comes at this rate is slower than without holds.
+    fn costs(&self, rate: u64) -> bool {
+        rate * 100 < self.free.packets_a_second * SLOWER[1]
+    }
+
     /// The rate of bulk without holds is known.
     fn is_free_known(&self) -> bool {
         self.free.packets >= KNOWN[0] || self.free.active_ns >= LONGEST_WINDOW_NS
@@ -350,9 +360,9 @@ impl Adaptive {
 
     /// The rate without holds is known once more. Whether that under holds was lower than this one, too.
     fn settle_doubt(&mut self, rate: u64, now: Nanos) {
-        let is_slower = rate * 100 < self.free.packets_a_second * SLOWER[1];
-        self.bulk.judged(is_slower);
-        if is_slower {
+        let costs = self.costs(rate);
+        self.bulk.judged(costs);
+        if costs {
             self.lessen(now);
         } else if self.ceilings.usecs().is_none() {
             // The rate without holds is known now, so that is the time to see whether more may wait.
@@ -364,7 +374,7 @@ impl Adaptive {
         if let Some(rate) = self.bulk.doubted()
             && self.usecs == 0
         {
-            if self.free.packets < KNOWN[1] {
+            if self.free.packets < KNOWN[1] && self.free.active_ns < KNOWN_NS {
                 return;
             }
             self.settle_doubt(rate, now);
@@ -405,7 +415,7 @@ impl Adaptive {
         self.ceilings.set(self.usecs, now);
     }
 
-    /// Holds of bulk were idle, or cost throughput: from now on half as much waits, or nothing.
+    /// Holds of bulk cost throughput: from now on half as much waits, or nothing.
     fn lessen(&mut self, now: Nanos) {
         if self.bulk.shrink() {
             self.is_new = true;

@@ -388,17 +388,54 @@ fn nothing_more_waits_if_holds_end_by_time() {
     assert_eq!(made.window(slow).limits.packets, 8);
 }
 
+/// So many batches in a window, and all holds idle. Returns how many packets may wait, and the ceiling.
+fn idle(made: &mut Made, batches: u64, holds: u64) -> (u32, Option<u32>) {
+    let window = Window { batches, holds, idle_holds: holds, idle_last_ns: holds * 200_000, ..FEW };
+    (made.window(window).limits.packets, made.policy.ceiling_usecs())
+}
+
 #[test]
-fn ten_idle_holds_of_bulk_are_enough() {
+fn ten_idle_holds_of_bulk_that_has_become_slower_are_enough() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    made.usecs(FEW, 6);
+    assert_eq!(idle(&mut made, 11, 9), (4, None));
+    assert_eq!(idle(&mut made, 11, 1), (2, Some(1500)), "half as much waits");
+    assert_eq!(idle(&mut made, 11, 10), (0, Some(0)));
+}
+
+#[test]
+fn idle_holds_of_bulk_that_comes_as_fast_as_without_them_are_no_reason() {
     let mut made = of_bytes(Direction::Receive, JOINED);
     made.usecs(FEW, 9);
-    let mut idle = |holds| {
-        made.window(Window { holds, idle_holds: holds, idle_last_ns: holds * 200_000, ..FEW });
-        (made.policy.settings().limits.packets, made.policy.ceiling_usecs())
-    };
-    assert_eq!(idle(9), (4, None));
-    assert_eq!(idle(1), (2, Some(1500)), "half as much waits");
-    assert_eq!(idle(10), (0, Some(0)));
+    for _ in 0..100 {
+        assert_eq!(idle(&mut made, 12, 10), (4, None));
+    }
+    // It has become slower since, and that alone counts.
+    assert_eq!(idle(&mut made, 11, 10), (2, Some(1500)));
+}
+
+#[test]
+fn idle_holds_are_shortened_while_the_rate_without_holds_is_not_known() {
+    let mut made = Made::new(Direction::Receive, 1024);
+    let held = Window { calls: 20, holds: 20, ..STREAM };
+    made.usecs(STREAM, 3);
+    assert_eq!(made.usecs(held, 50)[49], 256, "rates were compared");
+    // Under holds it becomes bulk.
+    made.bytes = JOINED;
+    let usecs = made.usecs(Window { holds: 4, idle_holds: 4, idle_last_ns: 800_000, ..FEW }, 30);
+    assert!(usecs.contains(&1500));
+    assert_eq!(usecs[29], 0);
+}
+
+#[test]
+fn holds_of_bulk_in_doubt_end_for_24_milliseconds_at_most() {
+    let mut made = of_bytes(Direction::Receive, JOINED);
+    made.usecs(FEW, 9);
+    let slow = Window { batches: 11, calls: 3, holds: 3, ..FEW };
+    let began = (0..200).position(|_| !made.window(slow).limits.holds());
+    assert!(began.is_some(), "it comes more slowly than without holds");
+    let without = Window { batches: 11, ..FEW };
+    assert_eq!(made.usecs(without, 12), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1500]);
 }
 
 #[test]
