@@ -66,13 +66,15 @@ pub(super) fn latency(contender: Contender, duration: Duration) -> Result<Vec<Va
 
 /// Of a daemon of its own, with a table of its own size.
 pub(super) fn new_flows() -> Result<Vec<Value>> {
-    let NewFlows { installs, first, later } = flows::new_flows(NEW_FLOWS, FIRST_PACKETS)?;
+    let NewFlows { installs, first, later, woken } = flows::new_flows(NEW_FLOWS, FIRST_PACKETS)?;
     Ok(vec![
         Value::new("flows installed, 1000/s", installs / 1e3),
         Value::new("first packet of a flow p50, µs", first.p50),
         Value::new("first packet of a flow p99, µs", first.p99),
         Value::new("later packets of a flow p50, µs", later.p50),
         Value::new("later packets of a flow p99, µs", later.p99),
+        Value::new("a thread that is woken p50, µs", woken.p50),
+        Value::new("a thread that is woken p99, µs", woken.p99),
     ])
 }
 

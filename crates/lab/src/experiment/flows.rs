@@ -11,6 +11,7 @@ mod flood;
 mod grid;
 mod scene;
 mod tables;
+mod woken;
 
 use forebay_testbed::Result;
 use hdrhistogram::Histogram;
@@ -78,6 +79,8 @@ pub(crate) struct NewFlows {
     pub(crate) first: Quantiles,
     /// Of those that follow a flow.
     pub(crate) later: Quantiles,
+    /// Of a thread on the worker's processor that is woken, and answers.
+    pub(crate) woken: Quantiles,
 }
 
 /// Of a latency, in microseconds.
@@ -99,7 +102,12 @@ pub(crate) fn new_flows(flows: u32, firsts: u32) -> Result<NewFlows> {
         let [p50, p99] = [0.5, 0.99].map(|q| times.value_at_quantile(q) as f64 / 1e3);
         Quantiles { p50, p99 }
     };
-    Ok(NewFlows { installs: install.rate, first: micros(&first.first), later: micros(&first.later) })
+    Ok(NewFlows {
+        installs: install.rate,
+        first: micros(&first.first),
+        later: micros(&first.later),
+        woken: micros(&first.woken),
+    })
 }
 
 fn measure(options: &Options, report: &mut Report) -> Result<()> {

@@ -12,6 +12,7 @@ use super::super::SENDER_CPU;
 use super::super::numbered::Stamp;
 use super::Options;
 use super::scene::Scene;
+use super::woken::Woken;
 
 /// Packets timed of each flow after its first.
 const LATER: u64 = 5;
@@ -25,6 +26,8 @@ const FRAME_BYTES: usize = 2048;
 pub(super) struct First {
     pub(super) first: Histogram<u64>,
     pub(super) later: Histogram<u64>,
+    /// Of a thread on the worker's processor that is woken, and answers: once for each flow.
+    pub(super) woken: Histogram<u64>,
     pub(super) lost: u64,
     /// Flows that were not in the kernel two seconds after their first packet.
     pub(super) not_installed: u64,
@@ -42,9 +45,10 @@ pub(super) fn measure(scene: &mut Scene, options: &Options) -> Result<First> {
 fn time_all(scene: &mut Scene, options: &Options) -> Result<First> {
     let histogram = || Histogram::new_with_bounds(1, ARRIVAL_LIMIT.as_nanos() as u64 * 2, 3);
     let histogram = || histogram().expect("these bounds are valid");
-    let mut first = First { first: histogram(), later: histogram(), lost: 0, not_installed: 0 };
+    let mut first =
+        First { first: histogram(), later: histogram(), woken: histogram(), lost: 0, not_installed: 0 };
     let (from, to, side) = (&scene.sockets[0], &scene.sockets[1], u32::from(options.side()));
-    let mut number = 0;
+    let (mut number, mut woken) = (0, Woken::start()?);
     // Each pair of a sender and a receiver is new once.
     for pair in 0..options.firsts.min(side * side) {
         let (sender, receiver) = (FIRST_SENDER + (pair % side) as u16, FIRST_RECEIVER + (pair / side) as u16);
@@ -61,6 +65,7 @@ fn time_all(scene: &mut Scene, options: &Options) -> Result<First> {
         let is_installed = || scene.flows().is_ok_and(|flows| flows > before);
         first.not_installed += u64::from(wait::until("the flow", INSTALL_LIMIT, is_installed).is_err());
         (0..LATER).for_each(|_| time(&mut first.later, &mut first.lost));
+        first.woken.saturating_record(woken.time()?.as_nanos() as u64);
     }
     Ok(first)
 }

@@ -113,7 +113,10 @@ pub(super) fn first(report: &mut Report, first: &First) {
     let columns = ["packets", "timed", "p50, µs", "p99, µs"];
     let mut table = Table::new("From one socket to the other", columns);
     let micros = |times: &Histogram<u64>, q| times.value_at_quantile(q) as f64 / 1e3;
-    for (name, times) in [("first of a flow", &first.first), ("later, in the kernel", &first.later)] {
+    let woken = "by itself: a thread on the worker's processor is woken, and answers";
+    for (name, times) in
+        [("first of a flow", &first.first), ("later, in the kernel", &first.later), (woken, &first.woken)]
+    {
         table.row([name.into(), times.len().into(), micros(times, 0.5).into(), micros(times, 0.99).into()]);
     }
     report.table(table);
