@@ -1,7 +1,8 @@
 //! Benchmarks: Forebay and its peers in turn, in one run on one machine.
 //!
 //! In every round each contender is measured once, in a lab of its own; a ratio is taken within a round, so that
-//! what disturbs the machine for a while disturbs both. Reported are the median and the extremes over the rounds.
+//! what disturbs the machine for a while disturbs both. Each round begins with another contender, so that none is always
+//! measured first. Reported are the median and the extremes over the rounds.
 
 mod asked;
 mod contender;
@@ -110,26 +111,30 @@ impl Benchmark {
         }
     }
 
-    fn measure(self, contender: Contender, duration: Duration) -> Result<Vec<Value>> {
+    /// What it is made of. All contenders are measured in one before the next.
+    fn measures(self) -> &'static [Measure] {
         match self {
-            Benchmark::SmallPackets => rates::small_packets(contender, duration),
-            Benchmark::TcpStream => traffic::one_stream(contender, duration),
-            Benchmark::TcpStreams8 => traffic::eight_streams(contender, duration),
-            Benchmark::SmallUdp => traffic::small_udp(contender, duration),
-            Benchmark::Latency => rates::latency(contender, duration),
-            Benchmark::Uplink => traffic::uplink(contender, duration),
-            Benchmark::Web => traffic::web(contender, duration),
-            Benchmark::Connections => traffic::connections(contender, duration),
-            Benchmark::NewFlows => rates::new_flows(),
-            Benchmark::Cycles => rates::cycles(contender, duration),
-            Benchmark::Starvation => starvation::measure(contender, duration),
-            Benchmark::Hints => hints::measure(contender, duration),
-            Benchmark::Guests => guests::measure(contender, duration),
-            Benchmark::GuestStreams => guest_streams::measure(contender, duration),
-            Benchmark::HundredPorts => hundred_ports::measure(contender, duration),
+            Benchmark::SmallPackets => &[rates::small_packets],
+            Benchmark::TcpStream => &[traffic::one_stream],
+            Benchmark::TcpStreams8 => &[traffic::eight_streams],
+            Benchmark::SmallUdp => &[traffic::small_udp],
+            Benchmark::Latency => &[rates::latency],
+            Benchmark::Uplink => &traffic::UPLINK,
+            Benchmark::Web => &[traffic::web],
+            Benchmark::Connections => &[traffic::connections],
+            Benchmark::NewFlows => &[rates::new_flows],
+            Benchmark::Cycles => &[rates::cycles],
+            Benchmark::Starvation => &[starvation::measure],
+            Benchmark::Hints => &[hints::measure],
+            Benchmark::Guests => &[guests::measure],
+            Benchmark::GuestStreams => &[guest_streams::measure],
+            Benchmark::HundredPorts => &[hundred_ports::measure],
         }
     }
 }
+
+/// Measures one contender for about this long.
+type Measure = fn(Contender, Duration) -> Result<Vec<Value>>;
 
 /// One measured number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -199,17 +204,22 @@ fn rounds(options: &BenchOptions, report: &mut Report) -> Result<()> {
             if !options.only.is_empty() && !options.only.contains(&benchmark) {
                 continue;
             }
-            for contender in benchmark.contenders().iter().copied() {
-                if !options.contenders.is_empty() && !options.contenders.contains(&contender) {
-                    continue;
+            let is_wanted = |of: &Contender| options.contenders.is_empty() || options.contenders.contains(of);
+            let (mut here, absent): (Vec<_>, Vec<_>) =
+                benchmark.contenders().iter().copied().filter(is_wanted).partition(|of| of.is_here());
+            for contender in absent {
+                eprintln!(
+                    "round {round}: {benchmark:?}, {}: is not on this machine, left out",
+                    contender.name()
+                );
+            }
+            let first = (round - 1) as usize % here.len().max(1);
+            here.rotate_left(first);
+            for measure in benchmark.measures() {
+                for contender in here.iter().copied() {
+                    eprintln!("round {round}: {benchmark:?}, {}", contender.name());
+                    report.add(round, contender, measure(contender, duration)?);
                 }
-                let what = format!("round {round}: {benchmark:?}, {}", contender.name());
-                if !contender.is_here() {
-                    eprintln!("{what}: is not on this machine, left out");
-                    continue;
-                }
-                eprintln!("{what}");
-                report.add(round, contender, benchmark.measure(contender, duration)?);
             }
         }
     }

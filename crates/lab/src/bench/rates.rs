@@ -55,7 +55,6 @@ pub(super) fn latency(contender: Contender, duration: Duration) -> Result<Vec<Va
     // another thing from one run to the next.
     let tcp = on_sender_cpu(|| latency::tcp(client, server, duration))?;
     let udp = on_sender_cpu(|| latency::udp(client, server, duration))?;
-    let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(vec![
         Value::new(asked::TCP_P50, micros(tcp.p50)),
         Value::new(asked::TCP_P99, micros(tcp.p99)),
@@ -64,8 +63,12 @@ pub(super) fn latency(contender: Contender, duration: Duration) -> Result<Vec<Va
     ])
 }
 
-/// Of a daemon of its own, with a table of its own size.
-pub(super) fn new_flows() -> Result<Vec<Value>> {
+pub(super) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Of a daemon of its own, with a table of its own size and ports of its own.
+pub(super) fn new_flows(_: Contender, _: Duration) -> Result<Vec<Value>> {
     let NewFlows { installs, first, later, woken } = flows::new_flows(NEW_FLOWS, FIRST_PACKETS)?;
     Ok(vec![
         Value::new("flows installed, 1000/s", installs / 1e3),
