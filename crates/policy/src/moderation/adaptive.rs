@@ -80,10 +80,10 @@ const FASTER: u64 = 112;
 /// Packets without holds and with them from which on their rates are compared, and hundredths of the former below which the
 /// latter is lower. Of 400 packets at random the rate is known to a twentieth.
 const KNOWN: [u64; 2] = [400, 1000];
-/// Time after which the rate without holds is known once more, in nanoseconds, however few packets it was: while nothing is held,
-/// each may have a call.
-const KNOWN_NS: u64 = 24_000_000;
 const SLOWER: [u64; 2] = [90, 96];
+/// While bulk is not held to find out its rate, each packet may have a call. So this time is enough, however few packets came, in
+/// nanoseconds without lulls.
+const KNOWN_NS: u64 = 24_000_000;
 /// Holds in a window from which on it says whether the sender waits for the guest, and the part of the rate without holds below
 /// which it does. Where packets come at random, 64 in a window, so few come by chance in one of forty, but not in idle holds.
 const STALLS: u64 = 4;
@@ -177,7 +177,8 @@ impl Adaptive {
                 self.longer.get_or_insert(longer);
             }
             self.trial.begin(counts);
-            if !is_long || !self.is_free_known() || self.costs(longer.packets_a_second) {
+            // The sender may be one that something else stops. Only a lower rate says that holds stop it.
+            if !is_long || !self.is_free_known() || self.is_slower(longer.packets_a_second, is_long) {
                 self.shorten(useful_ns, now);
                 self.window = Some((*counts, now));
                 return;
@@ -311,8 +312,7 @@ impl Adaptive {
             return false;
         }
         let is_free_known = is_bulk || self.free.packets >= KNOWN[0];
-        let slower = SLOWER[usize::from(is_bulk)];
-        let is_slower = is_free_known && rate * 100 < self.free.packets_a_second * slower;
+        let is_slower = is_free_known && self.is_slower(rate, is_bulk);
         let is_known = all.holds >= COMPARED && all.packets >= KNOWN[1];
         if is_slower && is_known {
             if is_bulk {
@@ -335,9 +335,9 @@ impl Adaptive {
         grows
     }
 
-    /// Whether bulk that comes at this rate is slower than without holds.
-    fn costs(&self, rate: u64) -> bool {
-        rate * 100 < self.free.packets_a_second * SLOWER[1]
+    /// Whether this rate is lower than that without holds.
+    fn is_slower(&self, rate: u64, is_bulk: bool) -> bool {
+        rate * 100 < self.free.packets_a_second * SLOWER[usize::from(is_bulk)]
     }
 
     /// The rate of bulk without holds is known.
@@ -360,9 +360,9 @@ impl Adaptive {
 
     /// The rate without holds is known once more. Whether that under holds was lower than this one, too.
     fn settle_doubt(&mut self, rate: u64, now: Nanos) {
-        let costs = self.costs(rate);
-        self.bulk.judged(costs);
-        if costs {
+        let is_slower = self.is_slower(rate, true);
+        self.bulk.judged(is_slower);
+        if is_slower {
             self.lessen(now);
         } else if self.ceilings.usecs().is_none() {
             // The rate without holds is known now, so that is the time to see whether more may wait.

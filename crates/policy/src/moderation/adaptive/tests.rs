@@ -388,7 +388,7 @@ fn nothing_more_waits_if_holds_end_by_time() {
     assert_eq!(made.window(slow).limits.packets, 8);
 }
 
-/// So many batches in a window, and all holds idle. Returns how many packets may wait, and the ceiling.
+/// Shows the policy a window in which every hold is idle. Returns the number of packets that may wait then, and the ceiling.
 fn idle(made: &mut Made, batches: u64, holds: u64) -> (u32, Option<u32>) {
     let window = Window { batches, holds, idle_holds: holds, idle_last_ns: holds * 200_000, ..FEW };
     (made.window(window).limits.packets, made.policy.ceiling_usecs())
