@@ -62,14 +62,13 @@ pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Va
     let between = said.find('{').and_then(|at| IperfReport::from_json(said[at..].split("machine:").next()?));
     let between = between.ok_or_else(|| LabError::output("a machine's iperf3", said))?;
     machine.program.kill();
-    let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let gigabits = |report: IperfReport| report.received_bits_per_second / 1e9;
     Ok(vec![
         Value::new(asked::OUT_OF_GUEST, gigabits(out)),
         Value::new(asked::INTO_GUEST, gigabits(into)),
         Value::new(asked::BETWEEN_GUESTS, gigabits(between)),
-        Value::new(asked::GUEST_P50, micros(exchanged.p50)),
-        Value::new(asked::GUEST_P99, micros(exchanged.p99)),
+        Value::in_micros(asked::GUEST_P50, exchanged.p50),
+        Value::in_micros(asked::GUEST_P99, exchanged.p99),
     ])
 }
 

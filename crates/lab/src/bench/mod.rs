@@ -1,6 +1,6 @@
 //! Benchmarks: Forebay and its peers in turn, in one run on one machine.
 //!
-//! In every round each contender is measured once, in a lab of its own; a ratio is taken within a round, so that
+//! In every round each contender takes each measurement once, in a lab of its own; a ratio is taken within a round, so that
 //! what disturbs the machine for a while disturbs both. Each round begins with another contender, so that none is always
 //! measured first. Reported are the median and the extremes over the rounds.
 
@@ -111,7 +111,7 @@ impl Benchmark {
         }
     }
 
-    /// What it is made of. All contenders are measured in one before the next.
+    /// The measurements of this benchmark. Every contender takes the first one before any contender takes the second.
     fn measures(self) -> &'static [Measure] {
         match self {
             Benchmark::SmallPackets => &[rates::small_packets],
@@ -148,6 +148,10 @@ pub struct Value {
 impl Value {
     fn new(metric: &'static str, value: f64) -> Value {
         Value { metric, value }
+    }
+
+    fn in_micros(metric: &'static str, time: Duration) -> Value {
+        Value::new(metric, time.as_secs_f64() * 1e6)
     }
 }
 

@@ -56,15 +56,11 @@ pub(super) fn latency(contender: Contender, duration: Duration) -> Result<Vec<Va
     let tcp = on_sender_cpu(|| latency::tcp(client, server, duration))?;
     let udp = on_sender_cpu(|| latency::udp(client, server, duration))?;
     Ok(vec![
-        Value::new(asked::TCP_P50, micros(tcp.p50)),
-        Value::new(asked::TCP_P99, micros(tcp.p99)),
-        Value::new(asked::UDP_P50, micros(udp.p50)),
-        Value::new(asked::UDP_P99, micros(udp.p99)),
+        Value::in_micros(asked::TCP_P50, tcp.p50),
+        Value::in_micros(asked::TCP_P99, tcp.p99),
+        Value::in_micros(asked::UDP_P50, udp.p50),
+        Value::in_micros(asked::UDP_P99, udp.p99),
     ])
-}
-
-pub(super) fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }
 
 /// Of a daemon of its own, with a table of its own size and ports of its own.

@@ -15,13 +15,12 @@ pub(super) fn measure(contender: Contender, duration: Duration) -> Result<Vec<Va
     let scene = Scene { lab: &lab, hosts: &hosts, duration, pings: scene::PINGS, attacker_cpu: SENDER_CPU };
     let seen = scene.play(dut.as_mut(), None)?;
     let flooded = seen.flooded?;
-    let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(vec![
         Value::new("of the victim's pings lost, %", seen.pings.lost_percent()),
-        Value::new("TCP p50 quiet, µs", micros(seen.quiet.p50)),
-        Value::new("TCP p50 flooded, µs", micros(flooded.p50)),
-        Value::new("TCP p99 quiet, µs", micros(seen.quiet.p99)),
-        Value::new("TCP p99 flooded, µs", micros(flooded.p99)),
+        Value::in_micros("TCP p50 quiet, µs", seen.quiet.p50),
+        Value::in_micros("TCP p50 flooded, µs", flooded.p50),
+        Value::in_micros("TCP p99 quiet, µs", seen.quiet.p99),
+        Value::in_micros("TCP p99 flooded, µs", flooded.p99),
         Value::new("flood carried, Mpps", seen.flood.carried_mpps()),
     ])
 }

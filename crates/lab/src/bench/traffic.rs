@@ -37,8 +37,8 @@ impl Way {
     }
 }
 
-/// Between an uplink and a container. Each is measured by itself, so that peers are some seconds apart and not ten: a shared
-/// machine may have a third of its speed for that long.
+/// Between an uplink and a container. These are eight measurements and not one, so that a peer's turn comes after two seconds: a
+/// shared machine may have a third of its speed for ten.
 pub(super) const UPLINK: [Measure; 8] = [
     |contender, duration| streams(contender, Way::In, 1, asked::IN[0], duration),
     |contender, duration| streams(contender, Way::In, 8, asked::IN[1], duration),
@@ -99,7 +99,7 @@ fn exchange(
     let pair = Pair::new(contender)?;
     let [client, server] = way.ends(&pair);
     let times = rates::on_sender_cpu(|| latency::tcp(client, server, duration))?;
-    Ok(vec![Value::new(p50, rates::micros(times.p50)), Value::new(p99, rates::micros(times.p99))])
+    Ok(vec![Value::in_micros(p50, times.p50), Value::in_micros(p99, times.p99)])
 }
 
 pub(super) fn web(contender: Contender, duration: Duration) -> Result<Vec<Value>> {
